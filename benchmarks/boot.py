@@ -59,7 +59,7 @@ class Hosts(report.Turns):
                 self._cloud.switch_plugin_off()
             else:
                 self._cloud.switch_plugin_on()
-            self._cloud.forget()
+            self._cloud.start_timeline()
             with self._clocks(name):
                 self._cloud.restart_compute()
             self.requests[name].add(len(self._cloud.proxy.requests))

@@ -181,7 +181,7 @@ class Case(report.Turns):
                 self._cloud.reset_status(volume)
             else:
                 self._cloud.lose_attachment(self._server, volume)
-        self._cloud.forget()
+        self._cloud.start_timeline()
         with clouds.cleanup(self._cloud, plugin) as taken, \
                 clocks(self._driver) as clock:
             self._cloud.reboot(self._server)

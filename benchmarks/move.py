@@ -45,7 +45,7 @@ class Case(report.Turns):
             if name == STOCK:
                 self._cloud.switch_plugin_off()
             for what, action in _ACTIONS.items():
-                self._cloud.forget()
+                self._cloud.start_timeline()
                 begun = [clock() for clock in CLOCKS.values()]
                 self._cloud.act(self._server, action, by=self._cloud.admin)
                 for (title, clock), before in zip(CLOCKS.items(), begun):

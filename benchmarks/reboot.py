@@ -107,7 +107,7 @@ class Case(report.Turns):
 
     def _reboot(self, name: str) -> None:
         with clouds.cleanup(self._cloud, self._cleanups[name]) as taken:
-            self._cloud.forget()
+            self._cloud.start_timeline()
             begun = time.perf_counter()
             self._cloud.reboot(self._server)
             self._seconds[name].append(time.perf_counter() - begun)

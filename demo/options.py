@@ -9,7 +9,7 @@ from nova_bdm_cleanup.tests.cloud import damage
 
 #: The scenarios of the story, in this order.
 STORY = ('attachment-deleted', 'volume-deleted', 'status-reset',
-         'given-away', 'stale-attachment')
+         'attached-elsewhere', 'stale-attachment')
 
 
 def parse() -> argparse.Namespace:

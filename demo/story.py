@@ -122,7 +122,7 @@ class Story:
         assert server.root is not None
         for damage, disk in zip(self._scenarios, server.volumes):
             volume = server.root if damage.is_root else disk
-            affected = damage.break_it(self.cloud, server, volume) or volume
+            affected = damage.inflict(self.cloud, server, volume) or volume
             self._names.setdefault(affected, 'left-over')
             damaged[affected] = damage
             self._screen.item(self._names[affected], damage.title)
@@ -149,7 +149,7 @@ class Story:
         """Reboot the server and print the plugin's log lines."""
         screen = self._screen
         screen.heading('The hard reboot')
-        self.cloud.forget()
+        self.cloud.start_timeline()
         started = time.monotonic()
         try:
             self.cloud.reboot(server)

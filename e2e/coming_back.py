@@ -23,10 +23,10 @@ _OPTIONS = {
 
 #: The damage before a hard reboot; the root has a trial of its own.
 _REBOOTED = ('attachment-deleted', 'volume-deleted', 'status-reset',
-             'given-away', 'transferred', 'stale-attachment')
+             'attached-elsewhere', 'transferred', 'stale-attachment')
 
 #: The damage before a stop and start, and before the host boots.
-_RETURNED = ('volume-deleted', 'status-reset', 'given-away',
+_RETURNED = ('volume-deleted', 'status-reset', 'attached-elsewhere',
              'stale-attachment')
 
 
@@ -114,7 +114,7 @@ def _start(name: str, t: Trial) -> str:
 
 def _boot(name: str, t: Trial) -> str:
     server = _begin(t)
-    if t.backend == 'loop' and name == 'given-away':
+    if t.backend == 'loop' and name == 'attached-elsewhere':
         # The other server must be created while this one runs.
         return 'not played: QEMU locks the file'
     volume = t.damage(server, name)

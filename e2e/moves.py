@@ -92,7 +92,7 @@ class Moves(trial_mod.Trial):
         if kind in ('elsewhere', 'samehost'):
             if kind == 'elsewhere':
                 host = THERE if host == HERE else HERE
-            self.give_away(server, 'B', host)
+            self.attach_elsewhere(server, 'B', host)
         else:
             self.damage(server, kind)
         self.logs.mark()

@@ -72,7 +72,7 @@ def error_healed(t: Trial) -> str:
 def stale_reserved(t: Trial) -> str:
     server = t.server('A')
     t.volume('left-over')
-    attachment = t.leave_attachment(server, 'left-over', connected=False)
+    attachment = t.create_attachment(server, 'left-over', connected=False)
     t.reboot(server)
     if t.plugin:
         t.expect(server, 'ACTIVE', 'root A')
@@ -234,7 +234,7 @@ def flood(t: Trial) -> str:
     server = t.damaged('attachment-deleted')
     t.volume('left-over', multiattach=True)
     for _ in range(60):
-        t.leave_attachment(server, 'left-over', connected=False)
+        t.create_attachment(server, 'left-over', connected=False)
     t.reboot(server)
     t.equal('mappings', t.view(server).bdms, ('A', 'root'))
     t.expect_audit('WARNING', 'reason=stale-attachment', 'over-limit')

@@ -96,7 +96,7 @@ class Trial(cloud_mod.Cloud):
 
     hosts: Sequence[str] = (lab_mod.HOST,)
     #: User and project that own none of the servers.
-    stranger = api.ADMIN
+    other_user = api.ADMIN
 
     def __init__(self, stack: stack_mod.Stack, plugin: bool) -> None:
         super().__init__(stack)
@@ -170,7 +170,7 @@ class Trial(cloud_mod.Cloud):
         """Damage B, or the root; return the volume concerned."""
         damage = DAMAGE[name]
         volume = 'root' if damage.is_root else 'B'
-        return damage.break_it(self, server, volume) or volume
+        return damage.inflict(self, server, volume) or volume
 
     def damaged(self, *names: str) -> str:
         """Boot a server with disks A and B, and do this damage to it."""
@@ -199,7 +199,7 @@ class Trial(cloud_mod.Cloud):
     def reset_status(self, volume: str) -> None:
         self.reset_volume(self.volumes[volume], 'available')
 
-    def give_away(self, server: str, volume: str, host: str) -> str:
+    def attach_elsewhere(self, server: str, volume: str, host: str) -> str:
         self.lose_attachment(server, volume)
         if (self.backend == 'loop'
                 and self.show_server(server)['status'] != 'SHUTOFF'):
@@ -209,10 +209,10 @@ class Trial(cloud_mod.Cloud):
         self.other = self.server(volume, root='other-root', on=host)
         return self.other
 
-    def give_to_project(self, volume: str, to: tuple[str, str]) -> None:
+    def transfer_volume(self, volume: str, to: tuple[str, str]) -> None:
         self.transfer(self.volumes[volume], to)
 
-    def leave_attachment(self, server: str, volume: str,
+    def create_attachment(self, server: str, volume: str,
                          connected: bool = True) -> str:
         return self.add_attachment(server, self.volumes[volume], connected)
 

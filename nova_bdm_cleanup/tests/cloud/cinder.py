@@ -34,7 +34,7 @@ MULTIATTACH_TYPE = 'multiattach'
 #: High enough for everything the tests look at.
 MICROVERSION = '3.60'
 #: The tables of users' resources.
-_ABOUT_VOLUMES = (
+_VOLUME_TABLES = (
     'volumes', 'volume_attachment', 'attachment_specs', 'volume_metadata',
     'volume_admin_metadata', 'volume_glance_metadata', 'snapshots',
     'snapshot_metadata', 'transfers', 'workers', 'messages', 'quota_usages',
@@ -194,7 +194,7 @@ class Cinder:
                              " WHERE id = ? AND status = 'available'",
                              (volume_id,))
 
-    def unattach(self, volume_id: str, attachment_id: str,
+    def reset_attachment(self, volume_id: str, attachment_id: str,
                  status: str = 'reserved') -> None:
         """Reset a connected attachment to an earlier status.
 
@@ -208,7 +208,7 @@ class Cinder:
             database.execute('UPDATE volumes SET status = ? WHERE id = ?',
                              (status, volume_id))
 
-    def erase(self, volume_id: str) -> None:
+    def purge_volume(self, volume_id: str) -> None:
         """Remove a volume and all its records from the database."""
         with self.database() as database:
             for table, column in template.OF_VOLUME:
@@ -216,12 +216,12 @@ class Cinder:
                     f'DELETE FROM {table} WHERE {column} = ?',  # noqa: S608
                     (volume_id,))
 
-    def empty(self) -> None:
+    def purge(self) -> None:
         """Remove all volumes and their records from the database."""
-        self.mend_driver()
+        self.repair_driver()
         (self.state / 'driver.log').unlink(missing_ok=True)
         with self.database() as database:
-            for table in _ABOUT_VOLUMES:
+            for table in _VOLUME_TABLES:
                 database.execute(f'DELETE FROM {table}')  # noqa: S608
 
     # -- the back end ------------------------------------------------------
@@ -250,7 +250,7 @@ class Cinder:
         self._faults.append({'call': call, 'volume': volume_id})
         self._write_faults()
 
-    def mend_driver(self) -> None:
+    def repair_driver(self) -> None:
         self._faults.clear()
         self._write_faults()
 

@@ -67,9 +67,9 @@ from nova_bdm_cleanup.tests.cloud import identity, messages
 CONF = cfg.CONF
 BACK_END = 'lab'
 MULTIATTACH_TYPE = 'multiattach'
-#: In seconds, and in connections.
-_FOR_EVER = 1 << 20
-_MANY = 1 << 10
+#: Longer than a run, and more connections than there are.
+_KEEP_ALIVE_SECONDS = 1 << 20
+_MAX_CONNECTIONS = 1 << 10
 
 _CONFIGURATION = """\
 [DEFAULT]
@@ -91,7 +91,7 @@ quota_volumes = -1
 quota_gigabytes = -1
 quota_snapshots = -1
 # Two services in one process overwrite each other's heart beat, so there is
-# none and nobody misses it.
+# none, and no service is taken for dead.
 report_interval = 0
 service_down_time = 2000000000
 # A fixed sleep; one second is the least it takes.
@@ -101,7 +101,7 @@ volume_driver = nova_bdm_cleanup.tests.cloud.cinder_driver.RecordingDriver
 volume_backend_name = {back_end}
 [database]
 connection = sqlite:///{state}/cinder.sqlite?timeout=30
-# Nobody reads it after a power failure.
+# It need not survive a power failure.
 sqlite_synchronous = false
 max_pool_size = 20
 max_overflow = 30
@@ -137,7 +137,7 @@ def write_configuration(state: pathlib.Path, identity_url: str,
     return path
 
 
-class _KeptConnections(pool.QueuePool):
+class _ReusedConnections(pool.QueuePool):
     """Pool of as many connections as are needed; each is reused."""
 
     def __init__(self, creator: Any, **options: Any) -> None:
@@ -152,7 +152,7 @@ def prepare_database(path: pathlib.Path) -> sqlite3.Connection:
     """
     # A new connection reads all definitions of tables first; oslo.db would
     # make one for each transaction.
-    pool.NullPool = _KeptConnections
+    pool.NullPool = _ReusedConnections
     migration.db_sync()
     kept = sqlite3.connect(path)
     kept.execute('PRAGMA journal_mode=WAL')
@@ -217,8 +217,9 @@ def serve() -> int:
     # Connections stay open as long as the client wants: one that is closed
     # here just before the next request looks like a fault of Cinder.
     server = cheroot.Server(('127.0.0.1', 0), application, numthreads=10,
-                            request_queue_size=128, timeout=_FOR_EVER)
-    server.keep_alive_conn_limit = _MANY
+                            request_queue_size=128,
+                            timeout=_KEEP_ALIVE_SECONDS)
+    server.keep_alive_conn_limit = _MAX_CONNECTIONS
     server.prepare()
     threading.Thread(target=server.serve, daemon=True).start()
     return server.bind_addr[1]
@@ -238,7 +239,7 @@ def main() -> None:
     logging.setup(CONF, 'cinder')
     cinder_config.set_middleware_defaults()
     os_brick.setup(CONF)
-    messages.hurry()
+    messages.deliver_at_once()
     database = prepare_database(arguments.state / 'cinder.sqlite')
     start_services()
     port = serve()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ways in which Nova and Cinder come to disagree: one list for all.
 
-Each is a short function over the verbs below; its docstring is its title, and
-the decorator names the expected result of a hard reboot with the plugin.  The
-demonstration runs them on the small cloud of the tests, and the end-to-end
+Each is a short function over the operations below; its docstring is its title,
+and the decorator names the expected result of a hard reboot with the plugin.
+The demonstration runs them on the small cloud of the tests, and the end-to-end
 tests on a real one, where volumes have short names::
 
     @_damage(reason='volume-available', status='available')
@@ -19,7 +19,7 @@ import dataclasses
 from typing import Any, Protocol
 
 
-class Verbs(Protocol):
+class Operations(Protocol):
     """Actions of users and programs on a cloud, behind Nova's back.
 
     :class:`nova_bdm_cleanup.tests.cloud.fixture.Cloud` documents each.
@@ -28,18 +28,18 @@ class Verbs(Protocol):
     @property
     def hosts(self) -> Sequence[str]: ...
     @property
-    def stranger(self) -> Any: ...
+    def other_user(self) -> Any: ...
     def volume(self, name: str) -> str: ...
     def lose_attachment(self, server: Any, volume: str) -> None: ...
     def lose_volume(self, server: Any, volume: str) -> None: ...
     def reset_status(self, volume: str) -> None: ...
-    def give_away(self, server: Any, volume: str, host: str) -> Any: ...
-    def give_to_project(self, volume: str, to: Any) -> None: ...
-    def leave_attachment(self, server: Any, volume: str) -> str: ...
+    def attach_elsewhere(self, server: Any, volume: str, host: str) -> Any: ...
+    def transfer_volume(self, volume: str, to: Any) -> None: ...
+    def create_attachment(self, server: Any, volume: str) -> str: ...
 
 
-#: Breaks a server; returns the affected volume if it is not the given one.
-Break = Callable[[Verbs, Any, str], 'str | None']
+#: Damages a server; returns the affected volume if it is not the given one.
+DamageFunction = Callable[[Operations, Any, str], 'str | None']
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,8 +48,8 @@ class Damage:
 
     :ivar name: for the command line
     :ivar title: its description, a sentence
-    :ivar break_it: causes it
-    :ivar reason: the reason code in the plugin's audit lines; None when
+    :ivar inflict: the function that causes it
+    :ivar reason: the reason code in the plugin's log lines; None when
         the plugin logs none
     :ivar status: Cinder's status of the volume when Nova's row, the
         attachment, the disk and the connection have been removed, ``gone``
@@ -59,7 +59,7 @@ class Damage:
 
     name: str
     title: str
-    break_it: Break
+    inflict: DamageFunction
     reason: str | None
     status: str | None
     is_root: bool
@@ -69,8 +69,9 @@ DAMAGE: dict[str, Damage] = {}
 
 
 def _damage(reason: str | None, status: str | None,
-            is_root: bool = False) -> Callable[[Break], Break]:
-    def register(function: Break) -> Break:
+            is_root: bool = False
+            ) -> Callable[[DamageFunction], DamageFunction]:
+    def register(function: DamageFunction) -> DamageFunction:
         name = function.__name__.replace('_', '-')
         title = ' '.join((function.__doc__ or '').split())
         DAMAGE[name] = Damage(name, title, function, reason, status, is_root)
@@ -99,11 +100,11 @@ def status_reset(cloud, server, volume):
 
 
 @_damage(reason='attached-elsewhere', status='in-use')
-def given_away(cloud, server, volume):
+def attached_elsewhere(cloud, server, volume):
     """The volume is detached behind Nova's back and attached to another
     server.
     """
-    cloud.give_away(server, volume, host=cloud.hosts[-1])
+    cloud.attach_elsewhere(server, volume, host=cloud.hosts[-1])
 
 
 @_damage(reason='volume-available', status='available')
@@ -112,14 +113,14 @@ def transferred(cloud, server, volume):
     project.
     """
     cloud.lose_attachment(server, volume)
-    cloud.give_to_project(volume, cloud.stranger)
+    cloud.transfer_volume(volume, cloud.other_user)
 
 
 @_damage(reason='stale-attachment', status='available')
 def stale_attachment(cloud, server, volume):
     """Cinder keeps an attachment that Nova does not know."""
     left = cloud.volume('left-over')
-    cloud.leave_attachment(server, left)
+    cloud.create_attachment(server, left)
     return left
 
 

@@ -102,13 +102,13 @@ class Cloud(fixtures.Fixture):
         #: otherwise most are copies of the first ones.
         self.through_api = True
 
-    def _introduce(self) -> None:
+    def _create_users(self) -> None:
         """Create new users, unknown to all services."""
         unique = uuid.uuid4().hex[:12]
         #: The user whose servers these are.
         self.owner = identity.Caller('owner', f'project-{unique}')
         #: A user without access to them.
-        self.stranger = identity.Caller('stranger', f'other-{unique}')
+        self.other_user = identity.Caller('other-user', f'other-{unique}')
         #: An administrator of another project.
         self.admin = identity.Caller('admin', f'admin-{unique}',
                                      identity.ADMIN)
@@ -116,8 +116,8 @@ class Cloud(fixtures.Fixture):
 
     def _setUp(self) -> None:
         self.cinder = cinder_module.shared().cinder()
-        self.addCleanup(self.cinder.mend_driver)
-        self._introduce()
+        self.addCleanup(self.cinder.repair_driver)
+        self._create_users()
         self.recorder = Recorder()
         self.proxy = Proxy(self.cinder.url)
         self.addCleanup(self.proxy.close)
@@ -157,12 +157,12 @@ class Cloud(fixtures.Fixture):
 
     # -- reset -------------------------------------------------------------
 
-    def keep(self) -> None:
+    def save(self) -> None:
         """Save the state of the cloud, which :meth:`reset` restores."""
-        self._kept = self.nova.keep_databases()
+        self._saved = self.nova.copy_databases()
 
     def reset(self, restart: bool = False) -> None:
-        """Restore the state of the cloud that :meth:`keep` saved.
+        """Restore the state of the cloud that :meth:`save` saved.
 
         Nova's databases are restored.  There is no server on a host, no
         volume in any Cinder, nothing in the logs, no rule in the proxy and
@@ -175,23 +175,23 @@ class Cloud(fixtures.Fixture):
         if self._plugin:
             self.switch_plugin_off()
         self.nova.remove_domains()
-        self.nova.restore_databases(self._kept)
+        self.nova.restore_databases(self._saved)
         for each in cinder_module.shared().cinders.values():
-            each.empty()
-        self.find_cinder()
+            each.purge()
+        self.use_right_cinder()
         self.proxy.clear()
         self.proxy.latency = 0.0
         for directory in (*self.nova.directory().glob('*-*-*'),
                           self.state / 'stores'):
             shutil.rmtree(directory, ignore_errors=True)
-        self._introduce()
+        self._create_users()
         if self._plugin:
             self.switch_plugin_on()
         if restart:
             for host in self.hosts:
                 self.restart_compute(host)
         os.truncate(self.state / 'nova.log', 0)
-        self.forget()
+        self.start_timeline()
         self._assert_empty()
 
     def _assert_empty(self) -> None:
@@ -205,7 +205,7 @@ class Cloud(fixtures.Fixture):
             assert not cinder.execute('SELECT id FROM volumes').fetchall()
         assert not any(self.nova.connected.values())
 
-    # -- making things -----------------------------------------------------
+    # -- creating resources ------------------------------------------------
 
     def volume(self, name: str = '', owner: identity.Caller | None = None,
                multiattach: bool = False) -> str:
@@ -222,7 +222,7 @@ class Cloud(fixtures.Fixture):
         if key not in _volume_templates:
             volume = self._make_volume('template', self.owner, multiattach)
             _volume_templates[key] = template.of_volume(self, volume)
-            self.cinder.erase(volume)
+            self.cinder.purge_volume(volume)
         return _volume_templates[key].make(self, name)
 
     def _make_volume(self, name: str, owner: identity.Caller,
@@ -274,7 +274,7 @@ class Cloud(fixtures.Fixture):
     def _make_template(self, disks: Sequence[Disk], root: str, host: str
                        ) -> template.ServerTemplate:
         """Create a server, make a template of it and remove it."""
-        before = self.nova.keep_databases()
+        before = self.nova.copy_databases()
         server = self._make_server(disks, root, 'template', host, self.owner)
         made = template.of_server(self, server)
         self.nova.restore_databases(before)
@@ -283,7 +283,7 @@ class Cloud(fixtures.Fixture):
         for volume in (server.root, *server.volumes):
             if volume:
                 self.nova.connected[host].pop(volume, None)
-                self.cinder.erase(volume)
+                self.cinder.purge_volume(volume)
         return made
 
     def _make_server(self, disks: Sequence[Disk], root: str, name: str,
@@ -360,7 +360,7 @@ class Cloud(fixtures.Fixture):
         self.request('DELETE', f'/servers/{server.id}'
                      f'/os-volume_attachments/{volume}')
 
-    # -- breaking things ---------------------------------------------------
+    # -- causing damage ----------------------------------------------------
 
     def lose_attachment(self, server: Server, volume: str) -> None:
         """Delete a volume's attachment behind Nova's back.
@@ -386,7 +386,7 @@ class Cloud(fixtures.Fixture):
         """Reset the status of a volume; its attachments stay."""
         self._cinder_admin.volumes.reset_state(volume, status)
 
-    def give_away(self, server: Server, volume: str,
+    def attach_elsewhere(self, server: Server, volume: str,
                   host: str | None = None) -> Server:
         """Detach a volume behind Nova's back and give it to a new server.
 
@@ -403,7 +403,7 @@ class Cloud(fixtures.Fixture):
         return self.server(Disk(volume=volume, at_boot=True),
                            name=f'{server.name}-successor', host=host)
 
-    def leave_attachment(self, server: Server, volume: str,
+    def create_attachment(self, server: Server, volume: str,
                          connected: bool = True, host: str | None = None,
                          by: identity.Caller | None = None,
                          initiator: str = 'iqn.2026-01.test:initiator'
@@ -431,7 +431,7 @@ class Cloud(fixtures.Fixture):
             attachments.complete(attachment)
         return attachment
 
-    def leave_legacy_attachment(self, server: Server, volume: str) -> str:
+    def create_legacy_attachment(self, server: Server, volume: str) -> str:
         """Leave an attachment as Nova created them before Queens.
 
         The back end is connected, but the record does not show how.
@@ -448,7 +448,7 @@ class Cloud(fixtures.Fixture):
         return next(attachment.id for attachment in self.attachments(volume)
                     if attachment.server_id == server.id)
 
-    def give_to_project(self, volume: str, to: identity.Caller) -> None:
+    def transfer_volume(self, volume: str, to: identity.Caller) -> None:
         """Transfer a volume, which must be available, to another project."""
         transfer = self.cinder.client(self.owner).transfers.create(volume)
         self.cinder.client(to).transfers.accept(
@@ -469,7 +469,8 @@ class Cloud(fixtures.Fixture):
         row.save()
         return row
 
-    def set_address(self, server: Server, volume: str, **data: Any) -> None:
+    def change_connection_data(self, server: Server, volume: str,
+                               **data: Any) -> None:
         """Change the connection info of a volume in Nova's row.
 
         :param data: fields of its ``data``, for example ``target_lun``
@@ -477,14 +478,14 @@ class Cloud(fixtures.Fixture):
         info = json.loads(self.row(server, volume).connection_info)
         info['data'].update(data)
         self.change_row(server, volume, connection_info=json.dumps(info))
-        self.nova.kernel.tell(info['data'])
+        self.nova.kernel.set_targets(info['data'])
 
-    def lose_cinder(self) -> None:
+    def use_wrong_cinder(self) -> None:
         """Redirect Nova to another, empty Cinder."""
         self.proxy.target = cinder_module.shared().cinder('another-region').url
 
-    def find_cinder(self) -> None:
-        """Undo :meth:`lose_cinder`."""
+    def use_right_cinder(self) -> None:
+        """Undo :meth:`use_wrong_cinder`."""
         self.proxy.target = self.cinder.url
 
     def switch_plugin_off(self) -> None:
@@ -501,7 +502,7 @@ class Cloud(fixtures.Fixture):
         settings = options.settings(cfg.CONF)
         installation.install(settings.triggers)
 
-    # -- rebooting ---------------------------------------------------------
+    # -- actions -----------------------------------------------------------
 
     def reboot(self, server: Server, hard: bool = True,
                by: identity.Caller | None = None) -> None:
@@ -519,15 +520,15 @@ class Cloud(fixtures.Fixture):
         :param action: the body of the request
         """
         self.request('POST', f'/servers/{server.id}/action', action, by=by)
-        self.settle(server)
+        self.wait_until_idle(server)
 
-    def settle(self, server: Server) -> None:
+    def wait_until_idle(self, server: Server) -> None:
         """Wait until Nova's operation on a server succeeds or fails."""
         # Dozens of messages, on a possibly busy machine.
         deadline = time.monotonic() + 5 * TIMEOUT
         looks = 2 if self._casts else 0
         while looks:
-            assert time.monotonic() < deadline, messages.acted_on()
+            assert time.monotonic() < deadline, messages.methods_in_progress()
             # Between two messages no service is active.
             time.sleep(0.05)
             with self.nova.database('cell1') as database:
@@ -537,12 +538,15 @@ class Cloud(fixtures.Fixture):
                     "instance_uuid = ? AND migration_type = 'live-migration' "
                     "AND status IN ('accepted', 'queued', 'preparing', "
                     "'running')", (server.id, server.id)).fetchall()
-            looks = 2 if is_busy or messages.acted_on() else looks - 1
+            if is_busy or messages.methods_in_progress():
+                looks = 2
+            else:
+                looks -= 1
 
     def delete(self, server: Server) -> None:
         """Delete a server through Nova's API."""
         self.request('DELETE', f'/servers/{server.id}')
-        self.settle(server)
+        self.wait_until_idle(server)
 
     def stop(self, server: Server) -> None:
         """Stop a server through Nova's API, which powers its guest off."""
@@ -566,7 +570,7 @@ class Cloud(fixtures.Fixture):
         if domain.isActive():
             domain.destroy()
 
-    def until_crash(self, server: Server, trigger: str) -> None:
+    def run_until_crash(self, server: Server, trigger: str) -> None:
         """Bring a server back inside a nova-compute that dies.
 
         Set the step with :meth:`Recorder.before` and ``recorder.crash``.
@@ -581,11 +585,11 @@ class Cloud(fixtures.Fixture):
         try:
             if trigger == 'hard_reboot':
                 service.manager.reboot_instance(
-                    *self._asked(server, 'reboot', 'rebooting_hard'), None,
-                    'HARD')
+                    *self._start_action(server, 'reboot', 'rebooting_hard'),
+                    None, 'HARD')
             elif trigger == 'start':
                 service.manager.start_instance(
-                    *self._asked(server, 'start', 'powering-on'))
+                    *self._start_action(server, 'start', 'powering-on'))
             else:
                 # Nova 27 and later pass it.
                 service.manager.init_host(*[
@@ -594,13 +598,13 @@ class Cloud(fixtures.Fixture):
                     if name == 'service_ref'])
         except Crash:
             # It may have died for another reason; the next one must not.
-            self.recorder.disarm()
+            self.recorder.remove_hooks()
             return
         raise AssertionError(f'nova-compute survived the {trigger}')
 
-    def _asked(self, server: Server, action: str, task_state: str
-               ) -> tuple[Any, Any]:
-        """Begin a request of the owner; return its context and the server."""
+    def _start_action(self, server: Server, action: str, task_state: str
+                      ) -> tuple[Any, Any]:
+        """Start an action of the owner; return its context and instance."""
         self.change(server, task_state=task_state)
         caller = self.owner
         context = self.nova.context(
@@ -615,7 +619,7 @@ class Cloud(fixtures.Fixture):
         """Restart nova-compute, which resumes interrupted operations."""
         self.nova.restart_compute_service(host)
 
-    # -- asking ------------------------------------------------------------
+    # -- queries -----------------------------------------------------------
 
     def domain(self, server: Server) -> Any:
         """Return the guest of a server in its hypervisor, or None."""
@@ -764,7 +768,7 @@ class Cloud(fixtures.Fixture):
                                   action.request_id)
 
     def timeline(self, *subjects: str) -> list[Event]:
-        """Return all steps since :meth:`forget`, in order of time.
+        """Return all steps since :meth:`start_timeline`, in order of time.
 
         :param subjects: only steps on these servers and volumes; requests to
             Cinder also count when they name an attachment of a volume only
@@ -786,7 +790,7 @@ class Cloud(fixtures.Fixture):
 
     _epoch = 0.0
 
-    def forget(self) -> None:
+    def start_timeline(self) -> None:
         """Start a new timeline: the steps so far were preparation."""
         self._epoch = time.time()
         self.recorder.clear()

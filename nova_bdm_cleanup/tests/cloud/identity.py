@@ -113,7 +113,7 @@ class TextTokenAuth:
             # keystonemiddleware refuses the request of a service without the
             # role if service_token_roles_required is set, as recommended.
             if service and 'service' not in service.roles:
-                raise ValueError('a service needs the role of one')
+                raise ValueError('a service needs the role "service"')
         except ValueError:
             start_response('401 Unauthorized',
                            [('Content-Type', 'text/plain'),

@@ -27,10 +27,10 @@ class Kernel(fixtures.Fixture):
         super().__init__()
         self._root = root
         self._connected = connected
-        self._really_listed = devices.list_sysfs
-        self._really_read = devices.read_sysfs
+        self._original_list = devices.list_sysfs
+        self._original_read = devices.read_sysfs
         #: The targets of each volume with others than Cinder's driver's.
-        self._told: dict[str, list[str]] = {}
+        self._targets_by_volume: dict[str, list[str]] = {}
 
     def _setUp(self) -> None:
         # Nova's tests must not read the devices of the machine.
@@ -40,19 +40,19 @@ class Kernel(fixtures.Fixture):
             self.useFixture(fixtures.MockPatchObject(
                 devices, function.__name__, function))
 
-    def tell(self, data: Mapping[str, Any]) -> None:
+    def set_targets(self, data: Mapping[str, Any]) -> None:
         """Set the targets by which a volume is connected from now on.
 
         :param data: the connection properties that os-brick gets
         """
-        self._told[data['volume_id']] = (
+        self._targets_by_volume[data['volume_id']] = (
             data.get('target_iqns') or [data['target_iqn']])
 
     def list_sysfs(self, *parts: str) -> frozenset[str]:
         """Return a directory's entries, as :func:`devices.list_sysfs` does."""
         if parts == ('class', 'block'):
-            return self._really_listed(*parts) | {'vda'}
-        return self._really_listed(*parts).union(
+            return self._original_list(*parts) | {'vda'}
+        return self._original_list(*parts).union(
             f'session-{volume}-{number}'
             for found in self._connected.values() for volume in found
             for number, _ in enumerate(self._targets(volume))
@@ -61,9 +61,9 @@ class Kernel(fixtures.Fixture):
     def read_sysfs(self, *parts: str) -> str | None:
         """Return a file's content: the target of a session, and no portal."""
         if parts[-1] != 'targetname':
-            return self._really_read(*parts)
+            return self._original_read(*parts)
         volume, _, number = parts[2].partition('-')[2].rpartition('-')
         return self._targets(volume)[int(number)]
 
     def _targets(self, volume: str) -> list[str]:
-        return self._told.get(volume) or [_TARGET + volume]
+        return self._targets_by_volume.get(volume) or [_TARGET + volume]

@@ -17,7 +17,7 @@ from oslo_messaging.rpc import dispatcher
 from nova_bdm_cleanup.tests.cloud.recorder import Crash
 
 #: Methods of the messages that are being processed.
-_acting: list[str] = []
+_in_progress: list[str] = []
 
 
 class _Clock:
@@ -37,7 +37,7 @@ class _Clock:
             self._sent.notify_all()
 
 
-def hurry() -> None:
+def deliver_at_once() -> None:
     """Wake the listeners of this process when a message is sent."""
     clock = _Clock()
     deliver = impl_fake.FakeExchange.deliver_message
@@ -50,20 +50,20 @@ def hurry() -> None:
 
     def dispatch_and_note(self: Any, incoming: Any) -> Any:
         method = incoming.message['method']
-        _acting.append(method)
+        _in_progress.append(method)
         try:
             return dispatch(self, incoming)
         except Crash as crash:
             # The caller would wait for the answer until its timeout.
             raise AssertionError(f'nova-compute died in {method}') from crash
         finally:
-            _acting.remove(method)
+            _in_progress.remove(method)
 
     dispatcher.RPCDispatcher.dispatch = dispatch_and_note
     impl_fake.FakeExchange.deliver_message = deliver_and_wake
     impl_fake.time = clock
 
 
-def acted_on() -> list[str]:
+def methods_in_progress() -> list[str]:
     """Return the methods of the messages that are being processed."""
-    return list(_acting)
+    return list(_in_progress)

@@ -43,11 +43,11 @@ from placement import db_api as placement_db
 
 from nova_bdm_cleanup.tests.cloud import identity, kernel, messages, web
 from nova_bdm_cleanup.tests.cloud.recorder import (
-    ASK,
     GUEST,
     HOST,
     NOVA,
     Recorder,
+    REQUEST,
 )
 
 CONF = nova.conf.CONF
@@ -56,7 +56,7 @@ MICROVERSION = '2.89'
 DEVICE_PREFIX = '/dev/disk/by-id/volume-'
 DATABASES = ('api', 'cell0', 'cell1', 'placement')
 
-messages.hurry()
+messages.deliver_at_once()
 # Existing objects stay: exempt them from garbage collections.
 gc.collect()
 gc.freeze()
@@ -282,7 +282,7 @@ class Harness(base.ServersTestBase):
     def _record_steps(self) -> None:
         domain = fake_libvirt.Domain
         self._patch(domain, 'detachDeviceFlags',
-                    self._telling(domain.detachDeviceFlags))
+                    self._with_event(domain.detachDeviceFlags))
         for name, what in (
                 ('createWithFlags', 'power on'), ('destroy', 'power off'),
                 ('undefine', 'undefine'), ('attachDevice', 'attach device'),
@@ -300,18 +300,18 @@ class Harness(base.ServersTestBase):
         # Called by a periodic task, and for disks that do not exist.
         self.useFixture(fixtures.MonkeyPatch(
             'nova.privsep.fs.blockdev_size', _no_such_device))
-        self._announce_requests()
+        self._hook_requests()
 
     def _patch(self, owner: Any, name: str, value: Any) -> None:
         self.useFixture(fixtures.MonkeyPatch(
             f'{owner.__module__}.{owner.__qualname__}.{name}', value))
 
-    def _telling(self, detach: Callable[..., Any]) -> Callable[..., Any]:
+    def _with_event(self, detach: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap the fake libvirt's detach: send the event that libvirt sends.
 
         Otherwise Nova would wait for the event until its timeout.
         """
-        def detach_and_tell(domain: Any, xml: str, flags: int) -> Any:
+        def detach_and_notify(domain: Any, xml: str, flags: int) -> Any:
             result = detach(domain, xml, flags)
             for alias in ElementTree.fromstring(xml).iterfind('alias'):
                 event = libvirt_event.DeviceRemovedEvent(
@@ -320,7 +320,7 @@ class Harness(base.ServersTestBase):
                     service.driver._device_event_handler.notify_waiters(event)
             return result
 
-        return detach_and_tell
+        return detach_and_notify
 
     def _migrate(self, domain: Any, uri: str, params: dict[str, Any],
                  flags: int) -> None:
@@ -364,7 +364,7 @@ class Harness(base.ServersTestBase):
             del self.connected[connection_properties['initiator_host']][
                 volume]
 
-    def _announce_requests(self) -> None:
+    def _hook_requests(self) -> None:
         original = cinderclient.SessionClient.request
         recorder = self._recorder
 
@@ -373,7 +373,7 @@ class Harness(base.ServersTestBase):
             # The tests' own handles are not recorded here: their sessions
             # have another authentication.
             if self.session.auth is None or self.auth is not None:
-                recorder.reach(ASK, method, url)
+                recorder.run_hooks(REQUEST, method, url)
             return original(self, url, method, *args, **kwargs)
 
         self._patch(cinderclient.SessionClient, 'request', request)
@@ -397,7 +397,7 @@ class Harness(base.ServersTestBase):
         with contextlib.closing(engine.raw_connection()) as connection:
             yield connection.driver_connection
 
-    def keep_databases(self) -> dict[str, sqlite3.Connection]:
+    def copy_databases(self) -> dict[str, sqlite3.Connection]:
         """Return copies of all databases."""
         copies = {}
         for name in DATABASES:

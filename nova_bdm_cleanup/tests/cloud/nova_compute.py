@@ -33,7 +33,7 @@ from nova.scheduler.client import report
 from oslo_config import cfg
 
 
-def _tell(instance: Any, *args: Any, **kwargs: Any) -> None:
+def _report(instance: Any, *args: Any, **kwargs: Any) -> None:
     """Replace the constructor that all managers share."""
     methods = vars(type(instance))
     # As every service does before it accepts requests.
@@ -52,14 +52,14 @@ def _tell(instance: Any, *args: Any, **kwargs: Any) -> None:
     os._exit(0)
 
 
-def _lose_a_name() -> None:
+def _remove_name() -> None:
     """Remove a name from Nova that the plugin requires."""
     from nova.compute import task_states
 
     del task_states.UNSHELVING
 
 
-def _add_a_parameter(name: str) -> None:
+def _add_parameter(name: str) -> None:
     """Add a parameter unknown to the plugin to a method of Nova."""
     from nova.compute import manager
 
@@ -67,17 +67,17 @@ def _add_a_parameter(name: str) -> None:
         pass
 
     known = inspect.signature(getattr(manager.ComputeManager, name))
-    novelty = inspect.Parameter(
-        'novelty', inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    new_parameter = inspect.Parameter(
+        'new_parameter', inspect.Parameter.POSITIONAL_OR_KEYWORD)
     method.__signature__ = known.replace(  # type: ignore[attr-defined]
-        parameters=[*known.parameters.values(), novelty])
+        parameters=[*known.parameters.values(), new_parameter])
     setattr(manager.ComputeManager, name, method)
 
 
 CHANGES: dict[str, Callable[[], None]] = {
-    'name': _lose_a_name,
-    'signature': functools.partial(_add_a_parameter, '_reboot_instance'),
-    'start': functools.partial(_add_a_parameter, '_power_on')}
+    'name': _remove_name,
+    'signature': functools.partial(_add_parameter, '_reboot_instance'),
+    'start': functools.partial(_add_parameter, '_power_on')}
 
 
 def _start(directory: str, change: str = '') -> None:
@@ -91,7 +91,7 @@ def _start(directory: str, change: str = '') -> None:
     # There is no Placement either.
     report.SchedulerReportClient._create_client = lambda self: None
     conductor.API.wait_until_ready = lambda *args, **kwargs: None
-    base.Manager.__init__ = _tell
+    base.Manager.__init__ = _report
     code: Any = 1
     try:
         compute.main()

@@ -66,7 +66,7 @@ Forward = Callable[[], Answer]
 Action = Callable[[Request, Forward], Answer]
 
 
-def pass_on(request: Request, forward: Forward) -> Answer:
+def forward_unchanged(request: Request, forward: Forward) -> Answer:
     return forward()
 
 
@@ -145,7 +145,7 @@ def rewrite(function: Callable[[Any], Any]) -> Action:
     return action
 
 
-def keep_first(count: int) -> Action:
+def shorten_lists(count: int) -> Action:
     """Cut every list in the answer to its first items."""
     def cut(body: dict[str, Any]) -> dict[str, Any]:
         return {key: value[:count] if isinstance(value, list) else value
@@ -232,8 +232,8 @@ class Proxy:
         self._closing.wait()
         raise Reset()
 
-    def hang_about(self, text: str) -> Action:
-        """Send no answer if the true answer contains a text."""
+    def hang_if_answer_has(self, text: str) -> Action:
+        """Return an action: hang if Cinder's answer contains a text."""
         def action(request: Request, forward: Forward) -> Answer:
             answer = forward()
             if text.encode() in answer.body:
@@ -252,7 +252,7 @@ class Proxy:
         with self._lock:
             self.requests.append(request)
             action = next((rule.action for rule in self._rules
-                           if rule.applies(request)), pass_on)
+                           if rule.applies(request)), forward_unchanged)
         if self.latency:
             time.sleep(self.latency)
         return action(request, lambda: self._forward(request, headers))
@@ -274,15 +274,15 @@ class Proxy:
             response = known.getresponse()
             return Answer(
                 response.status,
-                [(name, self._ours(value))
+                [(name, self._replace_address(value))
                  for name, value in response.getheaders()
                  if name.lower() not in _HOP_BY_HOP],
-                self._ours(response.read().decode()).encode())
+                self._replace_address(response.read().decode()).encode())
         except (OSError, http.client.HTTPException):
             self._upstream.connection = None
             raise Reset() from None
 
-    def _ours(self, text: str) -> str:
+    def _replace_address(self, text: str) -> str:
         """Replace Cinder's address in links by the proxy's."""
         return text.replace(self.target, self.url)
 

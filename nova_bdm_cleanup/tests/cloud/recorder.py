@@ -19,7 +19,7 @@ BACK_END = 'back end'  # calls of Cinder's volume driver
 #: Nova before it sends a request to Cinder.  Not recorded, because the proxy
 #: records it better; but unlike the proxy's rules, a hook here runs in
 #: nova-compute.
-ASK = 'ask'
+REQUEST = 'request'
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -72,7 +72,7 @@ class Recorder:
         with self._lock:
             self._hooks.append(_Hook(party, what, subject, callback))
 
-    def reach(self, party: str, what: str, subject: str) -> None:
+    def run_hooks(self, party: str, what: str, subject: str) -> None:
         """Run the hooks of a step without recording it."""
         with self._lock:
             due = [hook for hook in self._hooks
@@ -84,19 +84,19 @@ class Recorder:
     @contextlib.contextmanager
     def step(self, party: str, what: str, subject: str) -> Iterator[None]:
         """Record a step if it succeeds."""
-        self.reach(party, what, subject)
+        self.run_hooks(party, what, subject)
         yield
         with self._lock:
             self.events.append(Event(time.time(), party, what, subject))
 
-    def disarm(self) -> None:
+    def remove_hooks(self) -> None:
         """Forget the hooks that were not reached."""
         with self._lock:
             self._hooks.clear()
 
     def clear(self) -> None:
         """Forget the events, and the hooks that were not reached."""
-        self.disarm()
+        self.remove_hooks()
         with self._lock:
             self.events.clear()
 

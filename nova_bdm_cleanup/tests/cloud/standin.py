@@ -33,15 +33,15 @@ _IMAGE = {
 class StandIn:
     """One HTTP server for both services."""
 
-    NEVER = '2099-01-01T00:00:00.000000Z'
-    LONG_AGO = '2000-01-01T00:00:00.000000Z'
+    NO_EXPIRY = '2099-01-01T00:00:00.000000Z'
+    EXPIRED = '2000-01-01T00:00:00.000000Z'
 
     def __init__(self) -> None:
         #: The users that can log in with a password, by name.
         self.users: dict[str, identity.Caller] = {}
         #: The expiry of tokens; an expired one is requested again with
         #: every request.
-        self.expires_at = self.NEVER
+        self.expires_at = self.NO_EXPIRY
         #: Requests for tokens wait for this event, which is set by default.
         self.answering = threading.Event()
         self.answering.set()
@@ -104,7 +104,8 @@ class _Handler(web.Handler):
         try:
             caller = self.stand_in.authenticate(json.loads(body))
         except (ValueError, KeyError):
-            self._json(401, {'error': {'code': 401, 'message': 'Who?'}})
+            self._json(401, {'error': {
+                'code': 401, 'message': 'unknown user'}})
             return
         self._token(caller.token, status=201)
 
@@ -112,7 +113,8 @@ class _Handler(web.Handler):
         try:
             caller = identity.Caller.from_token(token)
         except ValueError:
-            self._json(404, {'error': {'code': 404, 'message': 'Which?'}})
+            self._json(404, {'error': {
+                'code': 404, 'message': 'unknown token'}})
             return
         domain = {'id': 'default', 'name': 'Default'}
         self._json(status, {'token': {

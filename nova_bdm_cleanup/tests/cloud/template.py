@@ -116,7 +116,7 @@ class ServerTemplate:
 
         names[self.guest_name] = cloud.nova.instance(copy.id).name
         guest = cloud.nova.connection(copy.host).defineXML(
-            _renamed(self.guest, names))
+            _replace_names(self.guest, names))
         guest.create()
         directory = cloud.nova.directory(copy.id)
         for file in self.files:
@@ -192,8 +192,9 @@ def _insert(database: sqlite3.Connection, rows: Iterable[Row],
         moment = (now + datetime.timedelta(microseconds=number)).strftime(
             '%Y-%m-%d %H:%M:%S.%f')
         values: dict[str, Any] = {
-            name: moment if _is_moment(name) and value
-            else _renamed(value, names) if isinstance(value, str) else value
+            name: moment if _is_time(name) and value
+            else _replace_names(value, names) if isinstance(value, str)
+            else value
             for name, value in row.values.items()}
         # The database assigns the numbers.
         old = values.pop('id') if isinstance(values.get('id'), int) else None
@@ -210,11 +211,11 @@ def _insert(database: sqlite3.Connection, rows: Iterable[Row],
             actions[old] = inserted.lastrowid
 
 
-def _is_moment(column: str) -> bool:
+def _is_time(column: str) -> bool:
     return column.endswith('_at') or column == 'attach_time'
 
 
-def _renamed(text: str, names: Mapping[str, str]) -> str:
+def _replace_names(text: str, names: Mapping[str, str]) -> str:
     for old, new in names.items():
         text = text.replace(old, new)
     return text

@@ -40,7 +40,7 @@ def get(user: type, arguments: dict[str, Any]) -> fixture.Cloud:
         close()
         cloud = fixture.Cloud(**arguments)
         cloud.setUp()
-        cloud.keep()
+        cloud.save()
         # Stop it before the parts that clouds share, which are already
         # registered.
         atexit.unregister(close)

@@ -16,7 +16,7 @@ from nova_bdm_cleanup.tests.cloud.damage import DAMAGE
 from nova_bdm_cleanup.tests.functional import scenario
 
 HERE, THERE = 'compute1', 'compute2'
-SAME_HOST = 'given-away-on-the-same-host'
+SAME_HOST = 'attached-on-the-same-host'
 
 
 class MoveTestCase(scenario.ScenarioTestCase):
@@ -49,9 +49,9 @@ class MoveTestCase(scenario.ScenarioTestCase):
         :param kind: a damage, or SAME_HOST to give it to a server of this host
         """
         if kind == SAME_HOST:
-            self.cloud.give_away(made, lost, host=HERE)
+            self.cloud.attach_elsewhere(made, lost, host=HERE)
         else:
-            DAMAGE[kind].break_it(self.cloud, made, lost)
+            DAMAGE[kind].inflict(self.cloud, made, lost)
 
     # -- operations --------------------------------------------------------
 

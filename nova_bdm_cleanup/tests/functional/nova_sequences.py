@@ -309,7 +309,7 @@ class Real:
             self._cloud.lose_attachment(server, volume)
 
     def _give_away(self, volume: str) -> None:
-        self._cloud.give_to_project(volume, self._cloud.stranger)
+        self._cloud.transfer_volume(volume, self._cloud.other_user)
 
     def _die(self, server: fixture.Server, task_state: str) -> None:
         self._cloud.change(server, task_state=task_state)

@@ -167,7 +167,7 @@ class ScenarioTestCase(base.FunctionalTestCase):
 
         return hang
 
-    def leave_mapping(self, server: fixture.Server, volume: str,
+    def create_mapping(self, server: fixture.Server, volume: str,
                       age: datetime.timedelta = datetime.timedelta(),
                       **values: Any) -> objects.BlockDeviceMapping:
         """Leave a mapping like an attach that died early.
@@ -193,7 +193,7 @@ class ScenarioTestCase(base.FunctionalTestCase):
 
     def begin(self) -> None:
         """Forget what was done so far: it was preparation."""
-        self.cloud.forget()
+        self.cloud.start_timeline()
         self._began = time.time()
         self._log_begins = len(self.cloud.log())
 
@@ -227,7 +227,7 @@ class ScenarioTestCase(base.FunctionalTestCase):
         self.take_down(server)
         self.begin()
         self.cloud.recorder.before(party, what, recorder.crash)
-        self.cloud.until_crash(server, self.TRIGGER)
+        self.cloud.run_until_crash(server, self.TRIGGER)
 
     def look(self, server: fixture.Server) -> snapshot.Snapshot:
         """Look at a server, whose reboot must have succeeded."""

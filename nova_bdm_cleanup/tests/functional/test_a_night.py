@@ -97,7 +97,7 @@ class NightTest(commands.Commands):
         lost, fine = server.volumes
         self.cloud.lose_attachment(server, lost)
         held = self.cloud.volume('scratch')
-        self.cloud.leave_attachment(self.deleted(), held)
+        self.cloud.create_attachment(self.deleted(), held)
         project = self.cloud.owner.project
 
         self.say("The night's audit has written its metrics for a day, and "

@@ -52,7 +52,7 @@ class CallersTest(_CallersTest):
     def test_user_of_another_project(self):
         self.break_both()
         error = self.assertRaises(fixture.APIError, self.reboot, self.made,
-                                  by=self.cloud.stranger)
+                                  by=self.cloud.other_user)
         self.assertEqual(404, error.status)
         self.assert_nothing_done(self.look(self.made))
         self.assertEqual([], self.requests())
@@ -105,7 +105,7 @@ class WithoutServiceTokenTest(_CallersTest):
         """Delete it: Cinder asks Nova, which no longer has the mapping."""
         self.break_both()
         stale = self.cloud.volume()
-        attachment = self.cloud.leave_attachment(self.made, stale)
+        attachment = self.cloud.create_attachment(self.made, stale)
         view = self.reboot(self.made)
         self.check_removed(view)
         self.assert_deleted(view, attachment, stale)

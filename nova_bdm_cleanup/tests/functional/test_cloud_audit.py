@@ -38,9 +38,9 @@ class AuditTest(commands.CloudCase):
         server = self.server(fixture.Disk())
         connected, reserved, twin = (
             self.cloud.volume(), self.cloud.volume(), server.volumes[0])
-        self.cloud.leave_attachment(server, connected)
-        self.cloud.leave_attachment(server, reserved, connected=False)
-        self.cloud.leave_attachment(server, twin)
+        self.cloud.create_attachment(server, connected)
+        self.cloud.create_attachment(server, reserved, connected=False)
+        self.cloud.create_attachment(server, twin)
         self.assertEqual({
             connected: 'stale-attachment', reserved: 'stale-attachment',
             twin: 'duplicate-attachment'}, self.reasons())
@@ -60,7 +60,7 @@ class ShowAndCleanTest(commands.CloudCase):
         self.cloud.lose_attachment(server, lost)
         self.cloud.lose_volume(server, gone)
         stale = self.cloud.volume()
-        self.cloud.leave_attachment(server, stale)
+        self.cloud.create_attachment(server, stale)
         code, rows = self.bdm('show', server.id)
         self.assertEqual(ExitCode.FINDINGS, code)
         self.assertEqual({
@@ -85,7 +85,7 @@ class ShowAndCleanTest(commands.CloudCase):
         server = self.server(*[fixture.Disk()] * 2)
         taken, fine = server.volumes
         self.cloud.lose_attachment(server, taken)
-        self.cloud.leave_attachment(self.ghost(), taken, connected=False)
+        self.cloud.create_attachment(self.ghost(), taken, connected=False)
         code, rows = self.bdm('show', server.id)
         self.assertEqual(ExitCode.FINDINGS, code)
         self.assertEqual(
@@ -107,7 +107,7 @@ class ShowAndCleanTest(commands.CloudCase):
         lost, fine = server.volumes
         self.cloud.lose_attachment(server, lost)
         held = self.cloud.volume()
-        self.cloud.leave_attachment(self.deleted(), held)
+        self.cloud.create_attachment(self.deleted(), held)
         self.audited()
         plan = pathlib.Path(self.useFixture(
             fixtures.TempDir()).path) / 'plan.json'
@@ -179,7 +179,7 @@ class SecondNovaTest(commands.CloudCase):
         super().setUp()
         #: The volume of a healthy server of the other Nova.
         self.volume = self.cloud.volume()
-        self.attachment = self.cloud.leave_attachment(
+        self.attachment = self.cloud.create_attachment(
             dataclasses.replace(self.ghost(), host=THEIRS), self.volume)
 
     def check_untouched(self) -> None:
@@ -199,8 +199,8 @@ class SecondNovaTest(commands.CloudCase):
     def test_orphans(self):
         """Release only what was for a server that this Nova has deleted."""
         ours, unknown = self.cloud.volume(), self.cloud.volume()
-        self.cloud.leave_attachment(self.deleted(), ours)
-        self.cloud.leave_attachment(self.ghost(), unknown)
+        self.cloud.create_attachment(self.deleted(), ours)
+        self.cloud.create_attachment(self.ghost(), unknown)
         code, (row,) = self.bdm('release', '--orphans', '--yes')
         self.assertEqual((ExitCode.OK, ours), (code, row['Volume']), row)
         self.assertIn('Nova has deleted server', row['Explanation'])
@@ -216,6 +216,6 @@ class SecondNovaTest(commands.CloudCase):
         service.stop()
         self.addCleanup(service.start)
         volume = self.cloud.volume()
-        self.cloud.leave_attachment(self.ghost(), volume)
+        self.cloud.create_attachment(self.ghost(), volume)
         code, (row,) = self.bdm('release', volume, '--yes')
         self.assertEqual(ExitCode.OK, code, row)

@@ -25,7 +25,7 @@ class _CrashTestCase(scenario.TwoDisks):
         self.cloud.reset_status(self.lost)
         self.stale = self.cloud.volume()
         if self.FINDS_STALE:
-            self.cloud.leave_attachment(self.made, self.stale,
+            self.cloud.create_attachment(self.made, self.stale,
                                         connected=False)
         self.row = self.cloud.row(self.made, self.lost)
 
@@ -33,7 +33,7 @@ class _CrashTestCase(scenario.TwoDisks):
         self.cloud.act(self.made, {'os-resetState': {'state': state}},
                        by=self.cloud.admin)
 
-    def die(self, party: str = recorder.ASK, what: str = 'DELETE') -> None:
+    def die(self, party: str = recorder.REQUEST, what: str = 'DELETE') -> None:
         """Have nova-compute die before a step of a cleanup."""
         self.crash(self.made, party, what)
         self.assertEqual('interrupted', self.journal()[-1].outcome)

@@ -161,5 +161,5 @@ class GivenAwayTest(scenario.ScenarioTestCase):
 
     def test_single_on_the_same_host(self):
         server = self.server(*[fixture.Disk()] * 2, host='compute1')
-        self.check(server, self.cloud.give_away(
+        self.check(server, self.cloud.attach_elsewhere(
             server, server.volumes[0], host='compute1'))

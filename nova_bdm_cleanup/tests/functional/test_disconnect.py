@@ -65,7 +65,7 @@ class NotHereTest(DisconnectTestCase):
         self.assertEqual([], self.told())
 
     def test_disconnected_already(self):
-        self.reboot(self.made, (recorder.ASK, 'DELETE', recorder.fail(
+        self.reboot(self.made, (recorder.REQUEST, 'DELETE', recorder.fail(
             OSError('no answer'))))
         self.assertEqual(1, len(self.told()))
         view = self.reboot(self.made)
@@ -235,7 +235,7 @@ class LockTest(DisconnectTestCase):
         view = self.reboot(self.made, *(
             (party, what, functools.partial(look, what)) for party, what in (
                 (recorder.HOST, 'disconnect'), (recorder.NOVA, 'remove bdm'),
-                (recorder.ASK, 'DELETE'))))
+                (recorder.REQUEST, 'DELETE'))))
         self.assertEqual({'disconnect': True, 'remove bdm': True,
                           'DELETE': True}, held)
         self.assertFalse(self.is_held())

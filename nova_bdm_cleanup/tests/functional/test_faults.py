@@ -27,7 +27,7 @@ class _FaultTestCase(scenario.TwoDisks):
         self.set_options(timeout=60)
         self.stale = self.cloud.volume()
         self.cloud.reset_status(self.lost)
-        self.cloud.leave_attachment(self.made, self.stale, connected=False)
+        self.cloud.create_attachment(self.made, self.stale, connected=False)
 
     def check(self, *faults: proxy.Action) -> None:
         """Check that a reboot whose requests all fail changes nothing."""
@@ -71,7 +71,7 @@ class AnswerFaultTest(_FaultTestCase):
     def test_half_a_list_or_none(self):
         """Request by id the items that a list lacks."""
         for count in (1, 0):
-            self.check_removed(self.reboot_with(proxy.keep_first(count)))
+            self.check_removed(self.reboot_with(proxy.shorten_lists(count)))
             self.cloud.attach(self.made, self.lost)
             self.cloud.reset_status(self.lost)
 
@@ -102,7 +102,7 @@ class BackEndTest(scenario.TwoDisks):
         self.assertIsNone(view.block_device(self.lost))
         entry, = self.journal()
         self.assertEqual('partly', entry.outcome)
-        self.cloud.cinder.mend_driver()
+        self.cloud.cinder.repair_driver()
         view = self.reboot(self.made)
         self.assert_deleted(view, self.attachment.id, self.lost)
         self.check_removed(view)

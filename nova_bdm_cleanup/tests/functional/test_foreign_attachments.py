@@ -15,7 +15,7 @@ class ForeignAttachmentsTestCase(scenario.TwoDisks):
 
     def setUp(self):
         super().setUp()
-        self.foreign = self.cloud.volume(owner=self.cloud.stranger,
+        self.foreign = self.cloud.volume(owner=self.cloud.other_user,
                                          multiattach=True)
 
 
@@ -26,13 +26,13 @@ class ForeignAttachmentsTest(ForeignAttachmentsTestCase):
         detaching: they hide and protect nothing.
         """
         for _ in range(8):
-            self.cloud.leave_attachment(self.made, self.foreign,
-                                        by=self.cloud.stranger)
-        self.cloud.cinder.client(self.cloud.stranger).volumes \
+            self.cloud.create_attachment(self.made, self.foreign,
+                                        by=self.cloud.other_user)
+        self.cloud.cinder.client(self.cloud.other_user).volumes \
             .begin_detaching(self.foreign)
         before = self.cloud.attachments(self.foreign)
         own = self.cloud.volume()
-        self.cloud.leave_attachment(self.made, own, connected=False)
+        self.cloud.create_attachment(self.made, own, connected=False)
         self.cloud.lose_attachment(self.made, self.lost)
         self.check_removed(self.reboot(self.made))
         self.assertEqual((), self.cloud.attachments(own))

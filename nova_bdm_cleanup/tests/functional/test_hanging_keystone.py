@@ -53,7 +53,7 @@ class HangingKeystoneTest(scenario.TwoDisks):
             _Answering(self.useFixture(scenario.TimeLimit()))))
         self.addCleanup(self.keystone.answering.set)
         self.useFixture(fixtures.MockPatchObject(
-            self.keystone, 'expires_at', self.keystone.LONG_AGO))
+            self.keystone, 'expires_at', self.keystone.EXPIRED))
         self._others = threading.enumerate()
         self.cloud.reset_status(self.lost)
 

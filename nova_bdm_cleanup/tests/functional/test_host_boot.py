@@ -94,7 +94,7 @@ class HundredServersTest(_HostBootTestCase):
         """Check that from then on no server is looked at."""
         first = self.cloud.proxy.on('GET', '', proxy.status(503))
         for number in (1, 2):
-            self.cloud.proxy.on('GET', '', proxy.pass_on, nth=number)
+            self.cloud.proxy.on('GET', '', proxy.forward_unchanged, nth=number)
         self.boot()
         self.assertEqual(2, first.matched)
         self.assertEqual(4, len(self.requests()))
@@ -170,7 +170,7 @@ class StateTest(_HostBootTestCase, scenario.TwoDisks):
 
     def test_a_stale_attachment_can_wait(self):
         stale = self.cloud.volume()
-        self.cloud.leave_attachment(self.made, stale, connected=False)
+        self.cloud.create_attachment(self.made, stale, connected=False)
         view = self.reboot(self.made)
         self.assert_removed(view, self.lost, 'volume-available')
         self.assert_healthy(view, self.kept)

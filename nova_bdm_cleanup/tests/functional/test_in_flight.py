@@ -79,7 +79,7 @@ class LeftoverTest(scenario.TwoDisks):
         day = datetime.timedelta(days=1)
         own = self.cloud.row(self.made, self.lost)
         for attachment in (None, str(uuid.uuid4()), own.attachment_id):
-            spare = self.leave_mapping(self.made, self.lost, day,
+            spare = self.create_mapping(self.made, self.lost, day,
                                        attachment_id=attachment)
             before = self.cloud.attachments(self.lost)
             if attachment == own.attachment_id:
@@ -117,7 +117,7 @@ class LeftoverTest(scenario.TwoDisks):
 
     def test_two_rows_that_the_guest_may_use(self):
         own = self.cloud.row(self.made, self.lost)
-        self.leave_mapping(self.made, self.lost,
+        self.create_mapping(self.made, self.lost,
                            attachment_id=str(uuid.uuid4()),
                            connection_info=own.connection_info)
         self.reboot(self.made)

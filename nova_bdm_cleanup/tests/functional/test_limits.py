@@ -13,12 +13,12 @@ class HourOfOthersTest(scenario.ScenarioTestCase):
         self.set_options(max_removals_per_hour=4)
         own, volume = self.server(), self.cloud.volume(multiattach=True)
         victim = self.server(
-            scenario.BOOT_DISK, owner=self.cloud.stranger, name='victim')
+            scenario.BOOT_DISK, owner=self.cloud.other_user, name='victim')
         lost, = victim.volumes
         self.cloud.lose_attachment(victim, lost)
         for _ in range(2):
             for _ in range(4):
-                self.cloud.leave_attachment(own, volume, by=self.cloud.owner)
+                self.cloud.create_attachment(own, volume, by=self.cloud.owner)
             self.cloud.reboot(own)
         self.assert_gone(
-            self.reboot(victim, by=self.cloud.stranger), lost)
+            self.reboot(victim, by=self.cloud.other_user), lost)

@@ -200,11 +200,11 @@ class ProcessTest(testtools.TestCase):
         told, _ = self.check_active(
             'triggers = start, delete\n',
             (' CRITICAL ', '"start" of [bdm_cleanup] triggers', '_power_on',
-             'novelty'), ('triggers=delete ',), change='start')
+             'new_parameter'), ('triggers=delete ',), change='start')
         self.assertNotIn('_power_on', told['wrapped'])
 
     def test_unknown_nova(self):
-        self.check_refused('', '_reboot_instance', 'novelty',
+        self.check_refused('', '_reboot_instance', 'new_parameter',
                            change='signature')
 
     def test_wrong_value(self):

@@ -15,7 +15,7 @@ class LockedTest(commands.CloudCase):
         self.made = self.server(*[fixture.Disk()] * 2)
         self.lost, self.kept = self.made.volumes
         self.stale = self.cloud.volume()
-        self.cloud.leave_attachment(self.made, self.stale)
+        self.cloud.create_attachment(self.made, self.stale)
         self.cloud.lose_attachment(self.made, self.lost)
 
     def lock(self, by):

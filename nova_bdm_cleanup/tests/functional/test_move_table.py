@@ -49,7 +49,7 @@ The end of the :doc:`runbook </guide/runbook>` has the way out.
 _KINDS = {
     'volume-deleted': 'does not exist',
     'attachment-deleted': 'available',
-    'given-away': 'attached to a server of another host',
+    'attached-elsewhere': 'attached to a server of another host',
     'transferred': "available, and another project's",
     moving.SAME_HOST: 'attached to a server of the old host',
     'status-reset': 'available, with its attachment left over'}

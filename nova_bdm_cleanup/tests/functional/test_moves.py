@@ -150,7 +150,7 @@ class ShelveTest(moving.MoveTestCase):
         made = self.healthy()
         lost = made.volumes[1]
         self.shelve(made)
-        self.break_(made, lost, 'given-away')
+        self.break_(made, lost, 'attached-elsewhere')
         self.unshelve(made)
         self.check_moved(made, lost, self.host_of(made))
         self.assertEqual([], self.on_host(lost))
@@ -219,7 +219,7 @@ class LiveMigrationTest(moving.MoveTestCase):
 
     def test_only_observed(self):
         self.set_options(mode='observe')
-        made, lost = self.broken('given-away')
+        made, lost = self.broken('attached-elsewhere')
         self.migrate_live(made)
         self.assertEqual(['withheld'], [
             line.event for line in self.audit(made) if line.volume == lost])

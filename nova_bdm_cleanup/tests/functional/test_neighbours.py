@@ -61,7 +61,7 @@ class ReusedAddressTest(NeighbourTestCase):
 
     def set_unit(self, server, unit):
         """Put a server's disk behind a target with many units."""
-        self.cloud.set_address(
+        self.cloud.change_connection_data(
             server, server.volumes[0], target_lun=unit,
             target_iqn='iqn.2010-10.org.openstack:array')
 
@@ -175,7 +175,7 @@ class MigratingNeighbourTest(NeighbourTestCase):
     def setUp(self):
         super().setUp()
         self.made = self.server(fixture.Disk(), root='volume', host=HERE)
-        self.neighbour = self.cloud.give_away(
+        self.neighbour = self.cloud.attach_elsewhere(
             self.made, self.made.volumes[0], host=THERE)
 
     def test_at_rest_elsewhere(self):

@@ -33,7 +33,7 @@ class _ObserveTestCase(scenario.ScenarioTestCase):
     def damaged(self, kind: str) -> _Broken:
         made = self.server(*[scenario.BOOT_DISK] * 2)
         lost = made.volumes[0]
-        return made, DAMAGE[kind].break_it(self.cloud, made, lost) or lost
+        return made, DAMAGE[kind].inflict(self.cloud, made, lost) or lost
 
     def compare(self, kinds: Iterable[str], *acts: _Act
                 ) -> dict[str, tuple[fixture.Server, dict[str, Any]]]:
@@ -131,7 +131,7 @@ class RebootTest(_ObserveTestCase):
             lambda made: self.cloud.reboot(made, hard=False)))
 
     def test_what_stock_leaves(self):
-        self.compare(('status-reset', 'given-away', 'root-detached',
+        self.compare(('status-reset', 'attached-elsewhere', 'root-detached',
                       'healthy'), self.cloud.reboot)
 
     def test_what_cinder_refuses_to_stock(self):
@@ -153,7 +153,8 @@ class RebootTest(_ObserveTestCase):
     def test_start_and_boot_of_the_host(self):
         for acts in ([self.cloud.stop, self.cloud.start],
                      [self.boot_the_host]):
-            _, end = self.compare(['given-away'], *acts)['given-away']
+            _, end = self.compare(
+                ['attached-elsewhere'], *acts)['attached-elsewhere']
             self.assertTrue(end['lost']['disk'])
 
     def boot_the_host(self, made: fixture.Server) -> None:

@@ -135,7 +135,7 @@ class SwitchedOffTest(OrderTestCase):
         self.check(recorder.NOVA, 'remove bdm', row_gone=False)
 
     def test_before_cinder_is_told(self):
-        self.check(recorder.ASK, 'DELETE', row_gone=True)
+        self.check(recorder.REQUEST, 'DELETE', row_gone=True)
 
 
 class NeutronFailsTest(OrderTestCase):

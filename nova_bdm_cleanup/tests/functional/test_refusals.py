@@ -169,7 +169,7 @@ class RefusalTest(scenario.ThreeDisks):
 
     def test_device_that_is_still_there(self):
         """Fail it: a forced os-brick is silent on a map that hangs readers."""
-        self.cloud.set_address(self.made, self.reset,
+        self.cloud.change_connection_data(self.made, self.reset,
                                device_path='/dev/dm-7')
         kernel = self.cloud.state / 'sys' / 'class' / 'block'
         for path in ('dm-7/dm', 'dm-7/slaves'):

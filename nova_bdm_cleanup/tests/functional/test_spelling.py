@@ -19,7 +19,7 @@ class SpellingTest(scenario.TwoDisks, commands.Commands):
 
     def write(self, text, volume, by=None, connected=False):
         """Make an attachment as a member of a project."""
-        return self.cloud.leave_attachment(
+        return self.cloud.create_attachment(
             dataclasses.replace(self.made, id=text), volume, connected,
             by=by or self.cloud.owner)
 

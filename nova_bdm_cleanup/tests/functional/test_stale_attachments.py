@@ -32,7 +32,7 @@ class _StaleTestCase(scenario.TwoDisks):
 class StaleAttachmentTest(_StaleTestCase):
 
     def test_reserved(self):
-        attachment = self.cloud.leave_attachment(self.made, self.free,
+        attachment = self.cloud.create_attachment(self.made, self.free,
                                                  connected=False)
         view = self.reboot(self.made)
         self.check_deleted(view, self.free, attachment)
@@ -57,7 +57,7 @@ class StaleAttachmentTest(_StaleTestCase):
 
     def test_legacy(self):
         """Keep it: a deletion would leave the volume mapped to the host."""
-        attachment = self.cloud.leave_legacy_attachment(self.made, self.free)
+        attachment = self.cloud.create_legacy_attachment(self.made, self.free)
         view = self.reboot(self.made)
         self.assert_nothing_done(view)
         self.assertEqual([attachment],
@@ -68,7 +68,7 @@ class StaleAttachmentTest(_StaleTestCase):
 
     def test_duplicate_of_another_host(self):
         """Delete a live migration's leftover; the mapping is this host's."""
-        attachment = self.cloud.leave_attachment(self.made, self.kept,
+        attachment = self.cloud.create_attachment(self.made, self.kept,
                                                  host='compute9')
         view = self.reboot(self.made)
         self.assert_deleted(view, attachment, self.kept)
@@ -91,7 +91,7 @@ class InventedConnectorTest(_StaleTestCase):
 
     def invent(self, volume):
         """Make an attachment that names the host, as a member."""
-        return self.cloud.leave_attachment(
+        return self.cloud.create_attachment(
             self.made, volume, by=self.cloud.owner, initiator=INVENTED)
 
     def test_beside_a_disk_that_dangles(self):

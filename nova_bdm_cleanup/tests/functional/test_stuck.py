@@ -102,8 +102,8 @@ class MappedWithoutATraceTest(StuckCase):
 
     def half_connect(self, server: fixture.Server, volume: str) -> str:
         """Leave the state of a cinder-volume that dies before it is done."""
-        attachment = self.cloud.leave_attachment(server, volume)
-        self.cloud.cinder.unattach(volume, attachment)
+        attachment = self.cloud.create_attachment(server, volume)
+        self.cloud.cinder.reset_attachment(volume, attachment)
         found, = self.cloud.attachments(volume)
         self.assertEqual(('reserved', True, 'reserved'), (
             found.status, found.is_connected, self.volume_status(volume)))
@@ -126,7 +126,7 @@ class MappedWithoutATraceTest(StuckCase):
         self.assertIn('if the volume is attaching now: openstack bdm release '
                       '--stuck-after 0', row['Result'])
         self.assertEqual('attaching', self.volume_status(volume))
-        self.cloud.cinder.mend_driver()
+        self.cloud.cinder.repair_driver()
         self.assert_freed('os-force_detach', volume, '--connector',
                           self.connector())
         self.assertEqual('available', self.volume_status(volume))
@@ -159,7 +159,7 @@ class AttachDiedTest(StuckCase):
         data = made['connection_info']
         info = {'driver_volume_type': data.pop('driver_volume_type'),
                 'data': data, 'serial': volume}
-        self.leave_mapping(
+        self.create_mapping(
             server, volume, datetime.timedelta(days=1),
             attachment_id=made['id'],
             connection_info=json.dumps(info) if saved else None)
@@ -195,7 +195,7 @@ class AttachDiedTest(StuckCase):
         self.cinder.volumes.reserve(volume)
         info = self.cinder.volumes.initialize_connection(
             volume, self.connection())
-        self.leave_mapping(server, volume, datetime.timedelta(days=1),
+        self.create_mapping(server, volume, datetime.timedelta(days=1),
                            connection_info=json.dumps(
                                {**info, 'serial': volume}))
         self.assertEqual(
@@ -219,7 +219,8 @@ class HalfShelvedTest(StuckCase):
 
     def test_the_printed_actions_end_it(self):
         for lose, reason in ((self.cloud.lose_volume, 'volume-missing'),
-                             (self.cloud.give_away, 'attached-elsewhere')):
+                             (self.cloud.attach_elsewhere,
+                              'attached-elsewhere')):
             # In each order that Nova may use, the lost one comes last.
             data, lost = sorted(self.cloud.volume() for _ in range(2))
             server = self.server(
@@ -266,7 +267,7 @@ class MappingTooManyTest(StuckCase):
                                     (True, ExitCode.PARTLY)):
             server = self.server(scenario.BOOT_DISK)
             volume, = server.volumes
-            self.leave_mapping(
+            self.create_mapping(
                 server, volume, datetime.timedelta(days=1),
                 attachment_id=uuidutils.generate_uuid(),
                 connection_info=self.cloud.row(
@@ -306,9 +307,9 @@ class PrintedActionsTest(StuckCase):
         lost, gone, given = server.volumes
         self.cloud.lose_attachment(server, lost)
         self.cloud.lose_volume(server, gone)
-        self.cloud.give_away(server, given)
+        self.cloud.attach_elsewhere(server, given)
         stale = self.cloud.volume()
-        self.cloud.leave_attachment(server, stale)
+        self.cloud.create_attachment(server, stale)
         self.built.update({
             'volume-available': lost, 'volume-missing': gone,
             'attached-elsewhere': given, 'stale-attachment': stale})
@@ -326,8 +327,8 @@ class PrintedActionsTest(StuckCase):
     def to_release(self) -> None:
         server = self.server(scenario.BOOT_DISK)
         reserved, orphan = self.cloud.volume(), self.cloud.volume()
-        self.cloud.leave_attachment(server, reserved, connected=False)
-        self.cloud.leave_attachment(self.deleted(), orphan)
+        self.cloud.create_attachment(server, reserved, connected=False)
+        self.cloud.create_attachment(self.deleted(), orphan)
         self.built.update({'stale-attachment': reserved,
                            'server-gone': orphan})
         self.carry_out()
@@ -360,25 +361,25 @@ class PrintedActionsTest(StuckCase):
     def to_look_at(self) -> None:
         server = self.server(*[scenario.BOOT_DISK] * 5, root='volume')
         mismatch, contradiction, duplicate, crossed, twice = server.volumes
-        self.leave_mapping(
+        self.create_mapping(
             server, twice, datetime.timedelta(days=1),
             attachment_id=self.cloud.row(server, twice).attachment_id)
         self.cloud.lose_attachment(server, server.root)
         self.cloud.change_row(
-            server, mismatch, attachment_id=self.cloud.leave_attachment(
+            server, mismatch, attachment_id=self.cloud.create_attachment(
                 server, mismatch, connected=False))
         self.cloud.lose_attachment(server, contradiction)
         self.call_in_use(contradiction)
-        self.cloud.leave_attachment(server, duplicate)
+        self.cloud.create_attachment(server, duplicate)
         self.cloud.change_row(
             server, crossed, attachment_id=self.cloud.row(
                 self.witness, *self.witness.volumes).attachment_id)
         nobodys = self.cloud.volume()
         self.call_in_use(nobodys)
         legacy = self.cloud.volume()
-        self.cloud.leave_legacy_attachment(self.ghost(), legacy)
+        self.cloud.create_legacy_attachment(self.ghost(), legacy)
         by_hand = self.cloud.volume()
-        self.cloud.leave_legacy_attachment(server, by_hand)
+        self.cloud.create_legacy_attachment(server, by_hand)
         self.built.update({
             'legacy-attachment': by_hand,
             'root-volume-dangling': server.root,
@@ -411,7 +412,7 @@ class PrintedActionsTest(StuckCase):
         self.cloud.reset_status(busy, 'maintenance')
         self.cinder.volumes.begin_detaching(moving)
         young = self.cloud.volume()
-        self.leave_mapping(server, young)
+        self.create_mapping(server, young)
         self.built.update({'volume-busy': busy, 'attach-in-flight': young,
                            'operation-in-flight': moving})
         arguments = [f'--reason={reason}' for reason in self.built]

@@ -35,30 +35,30 @@ class InterruptedSwapTest(commands.Commands):
         :param nth: else the number of the changing request to Cinder
         """
         self._dead = False
-        self._asked = 0
+        self._changes = 0
         compute = self.cloud.nova.computes[server.host].manager
-        reach = self.cloud.recorder.reach
+        run_hooks = self.cloud.recorder.run_hooks
         finish = objects.InstanceActionEvent.event_finish_with_failure
 
         def die(*args: object, **kwargs: object) -> None:
             self._dead = True
             recorder.crash()
 
-        def ask(party: str, what: str, subject: str) -> None:
+        def hook(party: str, what: str, subject: str) -> None:
             # A dead process sends nothing, but "finally" still runs.
-            if self._dead and party == recorder.ASK:
+            if self._dead and party == recorder.REQUEST:
                 recorder.crash()
-            if party == recorder.ASK and what != 'GET':
-                self._asked += 1
-                if self._asked == nth:
+            if party == recorder.REQUEST and what != 'GET':
+                self._changes += 1
+                if self._changes == nth:
                     die()
-            reach(party, what, subject)
+            run_hooks(party, what, subject)
 
         def swap_volume(api: object, context: object, instance: object,
                         **values: str) -> None:
-            self._asked = 0
+            self._changes = 0
             with contextlib.ExitStack() as patches:
-                for patch in ((self.cloud.recorder, 'reach', ask),
+                for patch in ((self.cloud.recorder, 'run_hooks', hook),
                               *([(*before, die)] if before else [])):
                     patches.enter_context(fixtures.MockPatchObject(*patch))
                 self.assertRaises(
@@ -243,7 +243,7 @@ class InterruptedSwapTest(commands.Commands):
         self.assertEqual('in-use', self.volume_status(kept))
         self.cloud.lose_attachment(server, lost)
         stray = self.cloud.volume()
-        self.cloud.leave_attachment(server, stray)
+        self.cloud.create_attachment(server, stray)
         self.assert_kept(server, lost, stray, *BOTH)
         attachment, = self.cloud.attachments(stray)
         self.cloud.cinder.client(self.cloud.admin).attachments.delete(

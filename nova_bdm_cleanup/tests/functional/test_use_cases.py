@@ -90,7 +90,7 @@ class UseCasesTest(test_stuck.StuckCase):
         case.target, attachment, info = volume, None, {}
         if case.flow == SINCE:
             if case.multiattach:
-                case.neighbour = self.cloud.leave_attachment(
+                case.neighbour = self.cloud.create_attachment(
                     self.ghost(), volume, host='compute2')
             made = self.cinder.attachments.create(
                 volume, self.connection() if case.number > 1 else None,
@@ -118,7 +118,7 @@ class UseCasesTest(test_stuck.StuckCase):
             attachment: str | None, info: dict[str, Any]) -> None:
         """Give Nova a mapping with the connection of a volume."""
         kind = info.pop('driver_volume_type')
-        row = self.leave_mapping(
+        row = self.create_mapping(
             server, volume, attachment_id=attachment,
             connection_info=json.dumps({
                 'driver_volume_type': kind, 'serial': volume,

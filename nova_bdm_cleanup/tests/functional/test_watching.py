@@ -134,7 +134,7 @@ class RoundTest(_WatchingTestCase):
         lost = others[0]
         self.cloud.lose_attachment(lost, *lost.volumes)
         self.cloud.proxy.on(
-            'GET', '', self.cloud.proxy.hang_about(slow.volumes[0]))
+            'GET', '', self.cloud.proxy.hang_if_answer_has(slow.volumes[0]))
         told = self.see_twice()
         self.assertEqual(
             {('found', 'not-looked-at', slow.id, '-'),
@@ -239,9 +239,9 @@ class HundredServersTest(_WatchingTestCase):
 
         expected = set()
         for server, name in zip(servers[3:], (
-                'attachment-deleted', 'volume-deleted', 'given-away')):
+                'attachment-deleted', 'volume-deleted', 'attached-elsewhere')):
             volume = server.volumes[1]
-            DAMAGE[name].break_it(self.cloud, server, volume)
+            DAMAGE[name].inflict(self.cloud, server, volume)
             expected.add(('found', DAMAGE[name].reason, server.id, volume))
         self.assertEqual([], self.round())
         self.assertEqual(5 + 3, len(self.requests()))

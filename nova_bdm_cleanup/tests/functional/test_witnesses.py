@@ -36,7 +36,7 @@ class WitnessTestCase(scenario.ScenarioTestCase):
 class WrongRegionTest(WitnessTestCase):
 
     def check_kept(self, made):
-        self.cloud.lose_cinder()
+        self.cloud.use_wrong_cinder()
         view = self.reboot(made)
         asked = self.requests()
         volume, = made.volumes
@@ -46,7 +46,7 @@ class WrongRegionTest(WitnessTestCase):
         line, = self.assert_finding(
             made, volume, ('WARNING', 'withheld', 'volume-missing'))
         self.assertIn('(cinder-suspect)', line.text)
-        self.cloud.find_cinder()
+        self.cloud.use_right_cinder()
         self.assert_healthy(self.reboot(made), volume)
         return asked
 
@@ -69,7 +69,8 @@ class RightRegionTest(WitnessTestCase):
         self.cloud.lose_volume(made, volume)
         # For an attachment Cinder reads only that one.
         self.cloud.proxy.on(
-            'GET', '/volumes', self.cloud.proxy.hang_about(slow.volumes[0]))
+            'GET', '/volumes',
+            self.cloud.proxy.hang_if_answer_has(slow.volumes[0]))
         view = self.reboot(made)
         self.assert_gone(view, volume)
         self.assertEqual([], self.audit(made, 'skipped'))

@@ -34,7 +34,7 @@ class IdentityTest(_CloudTestCase):
             attachment.id)
         self.assertEqual(409, error.code)
         # Cinder deletes one that Nova does not know.
-        left = self.cloud.leave_attachment(server, self.cloud.volume())
+        left = self.cloud.create_attachment(server, self.cloud.volume())
         as_user.attachments.delete(left)
 
     def test_service_token_needs_the_role(self):
@@ -79,7 +79,7 @@ class ProxyTest(_CloudTestCase):
         self.assertEqual(1, rule.matched)
 
 
-class AnewTest(_CloudTestCase):
+class ResetTest(_CloudTestCase):
     """Tests of copies, and of the reset of the cloud."""
 
     CLOUD = {'plugin': True, 'hosts': ('compute1', 'compute2')}
@@ -134,10 +134,10 @@ class AnewTest(_CloudTestCase):
         before = self.cloud.owner
         server = self.cloud.server(*self.DISKS)
         self.cloud.stop(server)
-        self.cloud.leave_attachment(server, self.cloud.volume())
+        self.cloud.create_attachment(server, self.cloud.volume())
         self.cloud.proxy.on('*', '', proxy.status(500))
         self.cloud.proxy.latency = 0.1
-        self.cloud.lose_cinder()
+        self.cloud.use_wrong_cinder()
         self.cloud.recorder.before(recorder.GUEST, 'power on', recorder.crash)
         self.cloud.cinder.break_driver('create_export')
         self.cloud.switch_plugin_off()

@@ -112,4 +112,4 @@ class DemoTest(testtools.TestCase):
         process = self.start('--list')
         output, _ = process.communicate(timeout=TIMEOUT)
         self.assertEqual(0, process.returncode)
-        self.assertIn('* given-away ', output)
+        self.assertIn('* attached-elsewhere ', output)
