@@ -33,6 +33,9 @@ from nova_bdm_cleanup.tests.functional import base
 
 _GET_STARTED = base.CHECKOUT / 'doc' / 'source' / 'guide' / 'get-started.rst'
 
+#: The words of ``triggers``.
+WORDS = [choice.word for choice in triggers.CHOICES]
+
 #: The method that is wrapped for a reboot in this Nova.
 CLEANING = ('_delete_dangling_bdms' if requirements.has_builtin()
             else '_reboot_instance')
@@ -180,7 +183,7 @@ class ProcessTest(testtools.TestCase):
         told, _ = self.check_active(
             'triggers = all\n'
             '[DEFAULT]\nresume_guests_state_on_host_boot = true\n',
-            ('triggers=start,host_boot,move,delete ',))
+            ('triggers=%s ' % ','.join(WORDS),))
         self.assertLessEqual(
             {'_power_on', '_resume_guests_state', 'init_host',
              '_get_instance_block_device_info',
@@ -210,8 +213,9 @@ class ProcessTest(testtools.TestCase):
     def test_wrong_value(self):
         """Refuse wrong values; the unit tests have all of them."""
         for options, said in (
-                ('triggers = moves\n', 'triggers = moves in %s: moves is none '
-                 'of start, host_boot, move, delete, all; did you mean move?'),
+                ('triggers = moves\n',
+                 'triggers = moves in %%s: moves is none '
+                 'of %s, all; did you mean move?' % ', '.join(WORDS)),
                 ('mode = obsrve\n', 'mode = obsrve in %s: it must be one of '
                  'off, observe, enforce; did you mean observe?'),
                 ('modes = enforce\n', 'modes in %s: there is no such option; '
@@ -300,9 +304,8 @@ class InstallationTest(testtools.TestCase):
     def _check_understood(self):
         self.assertEqual([], requirements.differences())
         self.assertEqual(
-            {word: [] for word in ('start', 'host_boot', 'move', 'delete')},
-            requirements.differences_by_word(
-                ['start', 'host_boot', 'move', 'delete']))
+            {word: [] for word in WORDS},
+            requirements.differences_by_word(WORDS))
 
     def test_every_order_of_the_hooks_on_one_method(self):
         """Hand Nova the same BDMs of a started instance in every order."""

@@ -15,7 +15,7 @@ from typing import Any
 import fixtures
 from oslo_utils import uuidutils
 
-from nova_bdm_cleanup.rules.reasons import Reason
+from nova_bdm_cleanup.rules.reasons import Reason, Remedy
 from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.functional import commands, scenario
@@ -285,15 +285,18 @@ class MappingTooManyTest(StuckCase):
 class PrintedActionsTest(StuckCase):
     """Printed actions, which end the state or begin with a look."""
 
-    def test_every_reason(self):
-        tried = {'cannot-see-project', 'reserved-only'}
+    def test_every_command(self):
+        """Build a state for each reason that a command resolves."""
+        tried = set()
         for build in (self.to_clean, self.to_release, self.to_look_at,
                       self.to_wait_for):
             #: A volume by reason; it may be one of several.
             self.built: dict[str, str] = {}
             build()
             tried.update(self.built)
-        self.assertEqual({str(r) for r in Reason if r.remedy}, tried)
+        self.assertEqual(set(), {
+            str(r) for r in Reason
+            if r.remedy in (Remedy.CLEAN, Remedy.RELEASE)} - tried)
 
     def actions(self, *arguments: str) -> dict[str, str]:
         """Return the action for each built state, by its reason."""

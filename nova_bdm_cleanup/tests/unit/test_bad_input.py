@@ -35,9 +35,7 @@ class BadInputTest(base.CommandTest, ConfTestCase):
         ('trigers = start', 'trigers in {}: there is no such option; did you '
          'mean triggers?'),
         ('colour = green', 'colour in {}: there is no such option; there are '
-         'mode, required, triggers, remove, grace_period, timeout, '
-         'max_removals, max_removals_per_hour, audit_interval, metrics_file, '
-         'store'),
+         + ', '.join(option.name for option in options.OPTS)),
         ('triggers = sweep', 'triggers = sweep in {}: sweep is gone; use '
          '"openstack bdm clean --stop-again"'),
         ('triggers = hard_reboot', 'triggers = hard_reboot in {}: hard_reboot '

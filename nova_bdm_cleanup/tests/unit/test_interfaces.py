@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+import logging
 import pathlib
 import re
 from typing import Any
@@ -63,8 +64,11 @@ def interfaces() -> Iterator[str]:
     for opt in options.OPTS:
         yield 'option %s: %s' % (opt.name, ' '.join(str(value) for value in (
             type(opt).__name__, repr(opt.default), *_bounds(opt))))
-    for reason in sorted(map(str, Reason)):
-        yield 'reason %s' % reason
+    for reason in sorted(Reason, key=str):
+        yield 'reason %s: %s, %s%s' % (
+            reason, logging.getLevelName(reason.level),
+            reason.remedy or 'no remedy',
+            ', in audit rounds' if reason.is_in_round else '')
     for event in sorted(test_docs.events()):
         yield 'event %s' % event
     for code in ExitCode:

@@ -111,7 +111,6 @@ class SettingsTest(ConfTestCase):
                 self.settings('mode = ' + mode).policy.observe)
 
     def test_words_of_triggers(self):
-        every = ['start', 'host_boot', 'move', 'delete']
         for given, words, names in (
                 ('', [], []),
                 # Each word counts once.
@@ -119,9 +118,8 @@ class SettingsTest(ConfTestCase):
                  ['start', 'delete']),
                 ('move', ['move'], ['move', 'shelve', 'unshelve', 'evacuate',
                                     'live_migration']),
-                ('all,start', every, [
-                    'start', 'host_boot', 'move', 'shelve', 'unshelve',
-                    'evacuate', 'live_migration', 'delete'])):
+                ('all,start', [c.word for c in triggers.CHOICES],
+                 [t.name for t in triggers.TRIGGERS if t.choice])):
             conf = self.conf('triggers = ' + given)
             self.assertEqual(words, options.words_of(conf))
             found = options.settings(conf).triggers

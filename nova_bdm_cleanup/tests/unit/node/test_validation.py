@@ -10,9 +10,13 @@ from oslo_config import cfg
 import testscenarios
 
 from nova_bdm_cleanup.node import options, validation
+from nova_bdm_cleanup.node.cleanup import triggers
 from nova_bdm_cleanup.tests.unit.node.test_options import ConfTestCase
 
 load_tests = testscenarios.load_tests_apply_scenarios
+
+#: The words of ``triggers``.
+WORDS = ', '.join(choice.word for choice in triggers.CHOICES)
 
 
 class ProblemTest(ConfTestCase):
@@ -23,8 +27,8 @@ class ProblemTest(ConfTestCase):
         # Values that oslo.config accepts.
         *(('%s = ""' % opt.name, 'it must be a whole number of %d or more'
            % opt.type.min) for opt in options.OPTS
-          if isinstance(opt, cfg.IntOpt) and opt.name not in (
-              'audit_interval', 'grace_period')),
+          if isinstance(opt, cfg.IntOpt) and opt.type.max is None
+          and opt.name != 'audit_interval'),
         *(('audit_interval = ' + text, 'it must be 0 for no audit, or a whole '
            'number of 60 or more') for text in (
                '""', '1', '59', '-1', '1.5', 'hourly')),
@@ -46,10 +50,9 @@ class ProblemTest(ConfTestCase):
              'it must be a whole number of 1 or more'))
           for text in texts),
         # Lists.
-        ('triggers = delete, strat', 'strat is none of start, host_boot, '
-         'move, delete, all; did you mean start?'),
-        ('triggers = move,,start,', '"" is none of start, host_boot, move, '
-         'delete, all'),
+        ('triggers = delete, strat',
+         'strat is none of %s, all; did you mean start?' % WORDS),
+        ('triggers = move,,start,', '"" is none of %s, all' % WORDS),
         ('remove = missing,gone', 'gone is none of missing, available, '
          'attached-elsewhere, duplicate, stale'))]
 

@@ -72,15 +72,9 @@ class LevelTest(AuditTestCase):
     """The level of each finding."""
 
     scenarios = [
-        (reason.value, {'reason': reason, 'level': {
-            Reason.HEALTHY: 'DEBUG',
-            Reason.ATTACH_IN_FLIGHT: 'INFO',
-            Reason.OPERATION_IN_FLIGHT: 'INFO',
-            Reason.ROOT_VOLUME_DANGLING: 'ERROR',
-            Reason.SWAP_INTERRUPTED: 'ERROR',
-        }.get(reason, 'WARNING')})
-        for reason in Reason if reason not in (
-            Reason.SERVER_LOCKED, Reason.NOT_SELECTED)]
+        (reason.value, {
+            'reason': reason, 'level': logging.getLevelName(reason.level)})
+        for reason in Reason]
 
     def assert_told(self, event):
         line = self.line()
@@ -101,11 +95,8 @@ class WithheldTest(AuditTestCase):
     """The reasons why a removal that the rules ask for is withheld."""
 
     scenarios = [
-        (why.value, {'why': why, 'level': {
-            Reason.SERVER_LOCKED: 'INFO',
-            Reason.NOT_SELECTED: 'INFO',
-            Reason.SWAP_INTERRUPTED: 'ERROR',
-        }.get(why, 'WARNING')})
+        (why.value, {
+            'why': why, 'level': logging.getLevelName(why.level)})
         for why in guards.WORDS]
 
     def test_withheld(self):
