@@ -15,7 +15,7 @@ VERSIONS = {'compute': '2.91', 'volumev3': '3.70'}
 
 #: User and project of the administrator and of the servers' owner.
 ADMIN = ('admin', 'admin')
-TENANT = ('demo', 'demo')
+MEMBER = ('demo', 'demo')
 #: The user whose token permits what Cinder refuses to others (CVE-2023-2088).
 SERVICE = ('cinder', 'service')
 
@@ -41,7 +41,7 @@ def login(who: tuple[str, str]) -> session.Session:
 
 
 def call(service: str, method: str, path: str, body: Any = None,
-         who: tuple[str, str] = TENANT,
+         who: tuple[str, str] = MEMBER,
          headers: dict[str, str] | None = None,
          data: bytes | None = None) -> Any:
     """Send a request; return the parsed answer, or None without a body."""
@@ -63,6 +63,6 @@ def service_token() -> dict[str, str]:
     return {'X-Service-Token': token or ''}
 
 
-def forget_logins() -> None:
+def drop_sessions() -> None:
     """Drop all sessions: a recreated cloud does not accept old tokens."""
     login.cache_clear()

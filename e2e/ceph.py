@@ -54,7 +54,7 @@ class Ceph:
             .get('num_up_osds'), 'ceph-osd', 90)
         if not self._keyring('client.cinder').exists():
             self._make_pool()
-        self.give_libvirt_the_secret()
+        self.define_libvirt_secret()
 
     def _start(self, kind: str, name: str) -> None:
         self.procs.start(f'ceph-{kind}', [f'ceph-{kind}', '-f', '-i', name],
@@ -98,7 +98,7 @@ class Ceph:
                   'osd', 'profile rbd',
                   '-o', str(self._keyring('client.cinder')))
 
-    def give_libvirt_the_secret(self, uri: str = LIBVIRT) -> None:
+    def define_libvirt_secret(self, uri: str = LIBVIRT) -> None:
         virsh = ('virsh', '-q', '-c', uri)
         self._run(*virsh, 'secret-define', '/dev/stdin', stdin=(
             "<secret ephemeral='no' private='no'>"
@@ -136,7 +136,7 @@ class Ceph:
         with self._image(volume, read_only=False) as image:
             image.write(data, 0)
 
-    def count(self, volume: str) -> int:
+    def counter(self, volume: str) -> int:
         """Return the last count that a guest wrote to a volume."""
         with self._image(volume, read_only=True) as image:
-            return int.from_bytes(image.read(guest.COUNT, 4), 'little')
+            return int.from_bytes(image.read(guest.COUNTER, 4), 'little')

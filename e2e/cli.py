@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one command of the end-to-end tests."""
+"""The command of the end-to-end tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pathlib
 import sys
 
 from e2e import (
-    coming_back,
     commands,
     faults,
     hosts,
@@ -21,6 +20,7 @@ from e2e import (
     runner as runner_mod,
     scenarios,
     stack as stack_mod,
+    starts,
     trial as trial_mod,
 )
 from e2e.devices import command as devices
@@ -30,18 +30,19 @@ SUITES = ('scenarios', 'faults', 'commands', 'moves')
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog='e2e', description='The plugin inside a whole OpenStack Zed of '
-        'Debian 12 packages on this machine. Needs root; for a machine (or '
-        'a chroot, or a container) that is thrown away afterwards.')
+        prog='e2e', description='Test the plugin in a complete OpenStack '
+        'Zed of Debian 12 packages on this machine. Needs root. Use a '
+        'machine, a chroot or a container that you can delete afterwards.')
     parser.add_argument('--dir', default=lab_mod.DEFAULT_DIR,
-                        help='where everything lives (default: %(default)s)')
+                        help='directory of all files (default: %(default)s)')
     parser.add_argument('--backend', choices=(*lab_mod.BACKENDS, 'both'),
                         default='both')
     commands = parser.add_subparsers(dest='command')
     run = commands.add_parser(
-        'run', help='bring the cloud up, run, take it down (the default)')
+        'run', help='start the cloud, run the trials, stop the cloud (the '
+                    'default)')
     run.add_argument('--suite', action='append', choices=SUITES,
-                     help='default: all; may be repeated')
+                     help='suite to run (default: all); may be repeated')
     run.add_argument('--only', action='append', default=[],
                      help='shell pattern of the trials to run; may be '
                           'repeated')
@@ -51,20 +52,20 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument('--without', dest='plugin', action='store_const',
                      const='without', help='only stock Nova')
     run.add_argument('--keep', action='store_true',
-                     help='leave the cloud up for a look')
-    down = commands.add_parser('down', help='take it down')
+                     help='leave the cloud running')
+    down = commands.add_parser('down', help='stop the cloud')
     down.add_argument('--wipe', action='store_true',
-                      help='and delete its directory, results included')
+                      help='also delete its directory and the results')
     commands.add_parser('install', help='only install the packages')
-    commands.add_parser('list', help='the names of all trials')
+    commands.add_parser('list', help='print the names of all scenarios')
     devices.add_arguments(commands.add_parser(
-        'devices', help='run the cases on real block devices, in a virtual '
-        'machine; needs QEMU and root, and no cloud'))
+        'devices', help='run the cases on real block devices in a virtual '
+        'machine; needs QEMU and root, but no cloud'))
     table = commands.add_parser(
-        'table', help='the tables of the documentation, from results')
+        'table', help='print results as the tables of the documentation')
     table.add_argument('results', nargs='+', type=pathlib.Path,
-                       help='the .jsonl file of a cloud, or the directory of '
-                            'the results of devices')
+                       help='.jsonl file of a cloud, or directory of the '
+                            'results of devices')
     return parser
 
 
@@ -76,7 +77,7 @@ def main() -> None:
     without_cloud = {'devices': devices.run, 'table': _table, 'list': _list}
     try:
         sys.exit(without_cloud.get(args.command, _on_machine)(args))
-    except machine.Unfit as exc:
+    except machine.Unsuitable as exc:
         print(f'e2e: {exc}', file=sys.stderr)
         sys.exit(2)
 
@@ -107,7 +108,7 @@ def _down(stack: stack_mod.Stack, wipe: bool = False) -> None:
 def _run(args: argparse.Namespace, stack: stack_mod.Stack) -> int:
     """Run everything requested on one back end; count the failures."""
     stack.up()
-    hosts.Hosts(stack).leave()
+    hosts.Hosts(stack).shut_down()
     runner = runner_mod.Runner(stack, args.only)
     try:
         for plugin in (False, True):
@@ -127,7 +128,7 @@ def _run(args: argparse.Namespace, stack: stack_mod.Stack) -> int:
 def trials() -> dict[str, list[trial_mod.Scenario]]:
     """Return the trials of each suite."""
     return {
-        'scenarios': coming_back.COMING_BACK + scenarios.SCENARIOS,
+        'scenarios': starts.STARTS + scenarios.SCENARIOS,
         'faults': faults.FAULTS,
         'commands': commands.COMMANDS,
         'moves': moves.MOVES,
@@ -136,19 +137,19 @@ def trials() -> dict[str, list[trial_mod.Scenario]]:
 
 def _run_suite(runner: runner_mod.Runner, plugin: bool, name: str,
                suite: list[trial_mod.Scenario]) -> None:
-    wanted = [one for one in suite
-              if runner.wanted(one.name) and (plugin or one.stock)]
-    moving = name == 'moves'
-    if not wanted or (moving and not runner.lab.is_rbd()):
+    selected = [one for one in suite
+                if runner.is_selected(one.name) and (plugin or one.stock)]
+    is_moves = name == 'moves'
+    if not selected or (is_moves and not runner.lab.is_rbd()):
         return
-    runner.kind = moves.Moves if moving else trial_mod.Trial
-    with (hosts.instead_of_one(runner.stack) if moving
+    runner.trial_class = moves.Moves if is_moves else trial_mod.Trial
+    with (hosts.two_hosts(runner.stack) if is_moves
           else contextlib.nullcontext()):
-        runner.nova_compute(plugin)
+        runner.set_up_nova_compute(plugin)
         if name == 'commands':
             trial_mod.Trial(runner.stack, plugin).client.install()
-        for one in wanted:
-            runner.trial(name, one, plugin)
+        for one in selected:
+            runner.run_trial(name, one, plugin)
 
 
 def _list(args: argparse.Namespace) -> None:

@@ -76,7 +76,7 @@ class Client:
                         str(self.directory))
         wheel = plugin_mod.wheel(self.lab)
         pip = [*plugin_mod.PIP, '--python', str(self.python), 'install']
-        lab_mod.run(*pip, f'{wheel}[cli]', env=lab_mod.of_the_site())
+        lab_mod.run(*pip, f'{wheel}[cli]', env=lab_mod.package_index_env())
         # The version does not change with every change of the source.
         lab_mod.run(*pip, '--no-deps', '--force-reinstall', str(wheel))
         (self.directory / 'clouds.yaml').write_text(CLOUDS.format(

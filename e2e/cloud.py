@@ -28,17 +28,17 @@ CONNECTOR = {
 
 
 def nova(method: str, path: str, body: Any = None,
-         who: tuple[str, str] = api.TENANT) -> Any:
+         who: tuple[str, str] = api.MEMBER) -> Any:
     return api.call('compute', method, path, body, who)
 
 
 def cinder(method: str, path: str, body: Any = None,
-           who: tuple[str, str] = api.TENANT, service: bool = False) -> Any:
+           who: tuple[str, str] = api.MEMBER, service: bool = False) -> Any:
     headers = api.service_token() if service else None
     return api.call('volumev3', method, path, body, who, headers)
 
 
-def found(read: Callable[[], Any]) -> Any:
+def or_none(read: Callable[[], Any]) -> Any:
     """Return the answer, or None where the API answers 404."""
     try:
         return read()
@@ -52,7 +52,7 @@ class Cloud:
     """Operations on one lab's cloud."""
 
     #: Whether guests write to their first two disks all the time.
-    counts = False
+    writes_counters = False
 
     def __init__(self, stack: stack_mod.Stack) -> None:
         self.stack = stack
@@ -68,7 +68,7 @@ class Cloud:
         volume = made['volume']['id']
         self.wait_volume(volume, 'available')
         if bootable:
-            self._write(volume, guest.boot_sector(self.counts))
+            self._write(volume, guest.boot_sector(self.writes_counters))
             cinder('POST', f'/volumes/{volume}/action',
                    {'os-set_bootable': {'bootable': True}})
         return str(volume)
@@ -81,8 +81,8 @@ class Cloud:
             stream.write(data)
 
     def show_volume(self, volume: str) -> dict[str, Any] | None:
-        answer = found(lambda: cinder('GET', f'/volumes/{volume}',
-                                      who=api.ADMIN))
+        answer = or_none(lambda: cinder('GET', f'/volumes/{volume}',
+                                        who=api.ADMIN))
         shown: dict[str, Any] | None = answer and answer['volume']
         return shown
 
@@ -92,7 +92,8 @@ class Cloud:
         def reached() -> bool:
             seen = self.show_volume(volume)
             return (seen and seen['status']) == status
-        processes.wait_until(reached, f'volume {volume} {status}', seconds)
+        processes.wait_until(
+            reached, f'status {status} of volume {volume}', seconds)
 
     def delete_volume(self, volume: str) -> None:
         cinder('DELETE', f'/volumes/{volume}')
@@ -110,7 +111,7 @@ class Cloud:
         cinder('POST', f'/volume-transfers/{made["id"]}/accept',
                {'accept': {'auth_key': made['auth_key']}}, to)
 
-    # -- attachments, behind Nova's back -----------------------------------
+    # -- attachments, without Nova -----------------------------------------
 
     def attachments(self, server: str) -> list[dict[str, Any]]:
         """Return every Cinder attachment that names the server."""
@@ -120,12 +121,12 @@ class Cloud:
         return rows
 
     def delete_attachment(self, attachment: str,
-                          who: tuple[str, str] = api.TENANT) -> None:
+                          who: tuple[str, str] = api.MEMBER) -> None:
         """Delete with a service token, as Nova does and a user may not."""
         cinder('DELETE', f'/attachments/{attachment}', who=who, service=True)
 
     def add_attachment(self, server: str, volume: str, connected: bool,
-                       who: tuple[str, str] = api.TENANT) -> str:
+                       who: tuple[str, str] = api.MEMBER) -> str:
         """Create an attachment without a block device mapping."""
         made = cinder('POST', '/attachments', {'attachment': {
             'instance_uuid': server, 'volume_uuid': volume,
@@ -136,7 +137,7 @@ class Cloud:
                    {'os-complete': {}}, who)
         return str(attachment)
 
-    def foreign_attachment(self, server: str, connected: bool) -> str:
+    def add_foreign_attachment(self, server: str, connected: bool) -> str:
         """Create an attachment to the server as another project, on a volume
         of that project and with a made-up connector.
         """
@@ -186,15 +187,16 @@ class Cloud:
             status = seen['status']
             return (status != 'BUILD'
                     and seen['OS-EXT-STS:task_state'] is None)
-        processes.wait_until(idle, f'server {server}', seconds)
+        processes.wait_until(idle, f'the end of the task of server {server}',
+                             seconds)
         return status
 
-    def where(self, server: str) -> tuple[pathlib.Path, str]:
+    def location_of(self, server: str) -> tuple[pathlib.Path, str]:
         """Return its host's instances directory and libvirt address."""
         return self.lab.nova_state / 'instances', ceph.LIBVIRT
 
     def guest_disks(self, server: str) -> tuple[int, ...] | None:
-        instances, _ = self.where(server)
+        instances, _ = self.location_of(server)
         return guest.disks(instances / server / 'console.log')
 
     def wait_guest(self, server: str,
@@ -225,42 +227,44 @@ class Cloud:
         nova('DELETE', path)
         self.wait_volume(volume, 'available', 90)
         processes.wait_until(
-            lambda: found(lambda: nova('GET', path)) is None, 'detach')
+            lambda: or_none(lambda: nova('GET', path)) is None,
+            'the detach')
 
     def action(self, server: str, body: dict[str, Any],
-               who: tuple[str, str] = api.TENANT) -> None:
+               who: tuple[str, str] = api.MEMBER) -> None:
         nova('POST', f'/servers/{server}/action', body, who)
 
-    def press_reboot(self, server: str, kind: str = 'HARD',
-                     who: tuple[str, str] = api.TENANT) -> None:
+    def request_reboot(self, server: str, kind: str = 'HARD',
+                       who: tuple[str, str] = api.MEMBER) -> None:
         self.action(server, {'reboot': {'type': kind}}, who)
 
     def reboot(self, server: str, kind: str = 'HARD',
-               who: tuple[str, str] = api.TENANT,
+               who: tuple[str, str] = api.MEMBER,
                seconds: float = 180) -> str:
         """Reboot the server and wait; return its status afterwards."""
-        self.press_reboot(server, kind, who)
+        self.request_reboot(server, kind, who)
         return self.wait_server(server, seconds)
 
-    def end_resize(self, server: str, end: str) -> None:
+    def finish_resize(self, server: str, end: str) -> None:
         """Confirm or revert a resize or a migration."""
         self.action(server, {end: None})
         processes.wait_until(
-            lambda: self.wait_server(server) != 'VERIFY_RESIZE', end)
+            lambda: self.wait_server(server) != 'VERIFY_RESIZE',
+            f'the end of {end}')
 
     def delete_server(self, server: str) -> None:
-        found(lambda: nova('DELETE', f'/servers/{server}', who=api.ADMIN))
+        or_none(lambda: nova('DELETE', f'/servers/{server}', who=api.ADMIN))
         processes.wait_until(
-            lambda: found(lambda: self.show_server(server)) is None,
-            f'server {server} deleted', 90)
+            lambda: or_none(lambda: self.show_server(server)) is None,
+            f'the end of server {server}', 90)
 
     # -- after a test ------------------------------------------------------
 
-    def sweep(self) -> None:
+    def delete_all(self) -> None:
         """Delete all servers, attachments and volumes, in any status.
 
-        Broken ones are mended through Cinder's administrative calls, not
-        through the plugin: the next test must begin with an empty cloud.
+        Volumes in a wrong status are reset by Cinder's administrative calls,
+        not by the plugin: the next test must begin with an empty cloud.
         """
         for one in nova('GET', '/servers?all_tenants=1',
                         who=api.ADMIN)['servers']:
@@ -269,14 +273,14 @@ class Cloud:
             self.delete_server(one['id'])
         for one in cinder('GET', '/attachments?all_tenants=1',
                           who=api.ADMIN)['attachments']:
-            found(functools.partial(
+            or_none(functools.partial(
                 self.delete_attachment, one['id'], api.ADMIN))
         volumes = cinder('GET', '/volumes/detail?all_tenants=1',
                          who=api.ADMIN)['volumes']
         for one in volumes:
             if one['status'] != 'available':
                 self.reset_volume(one['id'], 'available')
-            found(functools.partial(
+            or_none(functools.partial(
                 cinder, 'POST', f'/volumes/{one["id"]}/action',
                 {'os-force_delete': {}}, api.ADMIN))
         for one in volumes:

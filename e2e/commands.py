@@ -17,7 +17,7 @@ from e2e.trial import Failed, HEALTHY, Suite, Trial
 
 COMMANDS = Suite()
 
-#: The exit codes of the documentation.
+#: The documented exit codes.
 OK, LOGIN_FAILED, BAD_INPUT, REFUSED = 0, 1, 2, 3
 PARTLY, FINDINGS = 4, 5
 
@@ -42,15 +42,15 @@ def bdm(t: Trial, code: int, who: str, *words: str,
     return expect(t.client.bdm(who, *words), code, says)
 
 
-def refused(t: Trial, *words: str) -> None:
+def expect_refused(t: Trial, *words: str) -> None:
     """Check that a member is refused in one clear line, without a table that
     could be believed.
     """
     answer = bdm(t, REFUSED, MEMBER, *words, says='admin role')
-    t.equal('table of a refusal', answer.output.strip(), '')
+    t.equal('output of a refused command', answer.output.strip(), '')
     lines = answer.errors.strip().splitlines()
     if len(lines) != 1 or 'Traceback' in answer.errors:
-        raise Failed(f'not one line: {answer}')
+        raise Failed(f'the error is not one line: {answer}')
 
 
 def rows(answer: client_mod.Answer, *columns: str) -> list[tuple[Any, ...]]:
@@ -64,7 +64,7 @@ def damaged(t: Trial) -> str:
     return t.damaged('attachment-deleted', 'stale-attachment')
 
 
-def found(t: Trial) -> list[tuple[Any, ...]]:
+def expected_findings(t: Trial) -> list[tuple[Any, ...]]:
     """Return the findings that an audit must report for it."""
     return sorted([(t.volumes['B'], 'volume-available'),
                    (t.volumes['left-over'], 'stale-attachment')])
@@ -73,14 +73,14 @@ def found(t: Trial) -> list[tuple[Any, ...]]:
 # -- audit and show --------------------------------------------------------
 
 
-@COMMANDS.add('``audit`` and ``show`` after an attachment was deleted, and '
-              'with a stale one')
+@COMMANDS.add('``audit`` and ``show`` with a deleted attachment and a stale '
+              'one')
 def audit_finds(t: Trial) -> str:
     server = damaged(t)
     healthy = t.server('C', root='other-root')
     answer = bdm(t, FINDINGS, ADMIN, 'audit', '--all-projects')
-    t.equal('rows', rows(answer, 'Volume', 'Reason'), found(t))
-    t.equal('what to do', rows(answer, 'Server', 'Action'),
+    t.equal('rows', rows(answer, 'Volume', 'Reason'), expected_findings(t))
+    t.equal('actions', rows(answer, 'Server', 'Action'),
             [(server, f'openstack bdm clean {server}')] * 2)
     answer = bdm(t, OK, ADMIN, 'audit', '--all-projects', '--fail-on',
                  'server-gone')
@@ -97,10 +97,10 @@ def audit_finds(t: Trial) -> str:
     t.expect(server, 'ACTIVE', 'root A B', attachments=(
         f'{HEALTHY} left-over:attached'))
     t.expect_no_removal()
-    return 'both found with reason and what to do, exit code 5'
+    return 'both are found, with reason and action, exit code 5'
 
 
-@COMMANDS.add('``audit`` without Cinder, with too few requests, with a wrong '
+@COMMANDS.add('``audit`` with too few requests, without Cinder, with a wrong '
               'password')
 def audit_incomplete(t: Trial) -> str:
     """Check that unread state counts neither as clean nor as dangling."""
@@ -114,7 +114,7 @@ def audit_incomplete(t: Trial) -> str:
     expect(t.client.openstack(ADMIN, '--os-password', 'wrong', 'bdm', 'audit'),
            LOGIN_FAILED, '401')
     bdm(t, OK, ADMIN, 'audit', '--all-projects')
-    return 'nothing concluded: exit codes 4, 4 and 1'
+    return 'no finding, exit codes 4, 4 and 1'
 
 
 # -- clean -----------------------------------------------------------------
@@ -128,12 +128,12 @@ def clean_running(t: Trial) -> str:
     t.equal('reboots', t.logs.lines('nova-compute', 'Rebooting instance'), [])
     answer = bdm(t, OK, ADMIN, 'clean', '--yes', server)
     t.equal('rows', rows(answer, 'Volume', 'Reason', 'Result'), sorted(
-        (*one, 'removed') for one in found(t)))
+        (*one, 'removed') for one in expected_findings(t)))
     t.expect_clean(server)
     t.expect_order(server, 'B')
     bdm(t, OK, ADMIN, 'clean', '--yes', server)
     bdm(t, OK, ADMIN, 'audit', '--all-projects')
-    return 'cleaned by one hard reboot and read back, exit code 0'
+    return 'one hard reboot removes both, exit code 0'
 
 
 @COMMANDS.add('``clean --plan`` of a server in ERROR')
@@ -148,14 +148,14 @@ def clean_error(t: Trial) -> str:
     bdm(t, OK, ADMIN, 'clean', '--yes', '--plan', str(plan))
     t.expect(server, 'ACTIVE', 'root A')
     answer = bdm(t, OK, ADMIN, 'clean', '--yes', '--plan', str(plan))
-    t.equal('rows of the same plan again', rows(answer, 'Result'),
+    t.equal('rows of the second run', rows(answer, 'Result'),
             [('skipped: it is gone already',)])
-    return 'ACTIVE, mapping removed, exit code 0; the same plan again: skipped'
+    return 'ACTIVE, mapping removed, exit code 0; a second run skips it'
 
 
 # -- release ---------------------------------------------------------------
 
-def abandoned(t: Trial) -> tuple[str, str]:
+def deleted_without_cinder(t: Trial) -> tuple[str, str]:
     """Delete one of two servers while Cinder is down; return both.
 
     Both have the multiattach volume B.
@@ -173,7 +173,7 @@ def abandoned(t: Trial) -> tuple[str, str]:
 @COMMANDS.add('``release`` of the volumes of a server that was deleted while '
               'Cinder was down')
 def release_gone(t: Trial) -> str:
-    gone, left = abandoned(t)
+    gone, left = deleted_without_cinder(t)
     answer = bdm(t, FINDINGS, ADMIN, 'audit', '--all-projects')
     t.equal('rows', rows(answer, 'Server', 'Volume', 'Reason'), sorted(
         (gone, t.volumes[name], 'server-gone')
@@ -199,11 +199,11 @@ def release_gone(t: Trial) -> str:
     t.expect(left, 'ACTIVE', 'other-root B')
     bdm(t, OK, ADMIN, 'release', '--orphans', '--yes')
     bdm(t, OK, ADMIN, 'audit', '--all-projects')
-    return ('volumes available, nothing on the host, the other server keeps '
-            'the multiattach volume, exit code 0')
+    return ('the volumes are available and disconnected, the other server '
+            'keeps the multiattach volume, exit code 0')
 
 
-@COMMANDS.add('``release`` of what is in use')
+@COMMANDS.add('``release`` of a volume and an attachment in use')
 def release_healthy(t: Trial) -> str:
     server = t.server('A', 'B')
     attachment = t.attachment_of(server, 'A')
@@ -215,21 +215,21 @@ def release_healthy(t: Trial) -> str:
     return 'refused, nothing changed, exit code 3'
 
 
-# -- a member of a project -------------------------------------------------
+# -- a project member -----------------------------------------------------
 
-@COMMANDS.add('A member of the project, without the admin role')
+@COMMANDS.add('A project member without the admin role')
 def member(t: Trial) -> str:
-    """Check that everything beyond the project is refused.
+    """Check that a member may read the own project only.
 
-    In the project both are found, but Nova does not show a member which
-    volume is the root, nor Cinder whether one is migrating: so nothing is
-    reported as removable, and nothing is removed.
+    Both findings of the project are shown. But Nova does not show a member
+    which volume is the root, and Cinder not whether a volume is migrating:
+    so nothing is reported as removable, and nothing is removed.
     """
     server = damaged(t)
-    refused(t, 'audit', '--all-projects')
-    refused(t, 'audit', '--host', lab_mod.HOST)
-    refused(t, 'release', '--yes', t.volumes['left-over'])
-    refused(t, 'release', '--yes', '--orphans')
+    expect_refused(t, 'audit', '--all-projects')
+    expect_refused(t, 'audit', '--host', lab_mod.HOST)
+    expect_refused(t, 'release', '--yes', t.volumes['left-over'])
+    expect_refused(t, 'release', '--yes', '--orphans')
     answer = bdm(t, FINDINGS, MEMBER, 'audit')
     t.equal('rows', rows(answer, 'Volume', 'Reason'), sorted([
         (t.volumes['B'], 'root-volume-dangling'),
@@ -240,12 +240,13 @@ def member(t: Trial) -> str:
         f'{HEALTHY} left-over:attached'))
     bdm(t, OK, ADMIN, 'clean', '--yes', server)
     t.expect_clean(server)
-    return ('everything beyond the project is refused, exit code 3; in it '
-            'both are found, exit code 5, and to clean a server that boots '
-            'from a volume is refused, exit code 3')
+    return ('``audit`` of other projects and ``release`` are refused, exit '
+            'code 3; both findings of the project are shown, exit code 5; '
+            '``clean`` of a server that boots from a volume is refused, exit '
+            'code 3')
 
 
-@COMMANDS.add('A member of the project and a server that boots from an image')
+@COMMANDS.add('A project member and a server that boots from an image')
 def member_cleans(t: Trial) -> str:
     """Check that a member may clean where no volume can be the root."""
     t.volume('A')
@@ -263,7 +264,7 @@ def member_cleans(t: Trial) -> str:
     t.equal('disks of the domain', t.domain(server), ('A',))
     t.equal('disks of the guest', t.wait_guest(server, (1, 2)), (1, 2))
     bdm(t, OK, MEMBER, 'audit')
-    return 'found and cleaned as by an administrator, exit codes 5 and 0'
+    return 'found and removed as for an administrator, exit codes 5 and 0'
 
 
 # -- the compute host ------------------------------------------------------
@@ -271,18 +272,20 @@ def member_cleans(t: Trial) -> str:
 @COMMANDS.add('``nova-bdm-cleanup check`` on the compute host')
 def host_check(t: Trial) -> str:
     answer = expect(t.client.host('check', '--json'), OK)
-    t.equal('checks', _verdicts(answer, None), {'Success'})
-    _check_fails(t, {'service_user': {'send_service_user_token': 'false'}},
-                 'Service token', 'send_service_user_token')
-    _check_fails(t, {'cinder': {'password': 'wrong'}}, 'Cinder', '')
-    _check_fails(t, {'cinder': {'username': 'demo', 'project_name': 'demo'}},
-                 'Cinder', 'admin role')
-    return ('all succeed, exit code 0; without service token, with a wrong '
-            'password, without the admin role: that check fails, exit code 2')
+    t.equal('checks', _check_results(answer, None), {'Success'})
+    _expect_failed_check(
+        t, {'service_user': {'send_service_user_token': 'false'}},
+        'Service token', 'send_service_user_token')
+    _expect_failed_check(t, {'cinder': {'password': 'wrong'}}, 'Cinder', '')
+    _expect_failed_check(
+        t, {'cinder': {'username': 'demo', 'project_name': 'demo'}},
+        'Cinder', 'admin role')
+    return ('all checks succeed, exit code 0; without service token, with a '
+            'wrong password, without the admin role one fails, exit code 2')
 
 
 @COMMANDS.add('``nova-bdm-cleanup status`` after a start, a SIGKILL, a start '
-              'with ``mode = off``, one with a wrong value, and another start')
+              'with ``mode = off``, one with a wrong value, and a usual one')
 def status(t: Trial) -> str:
     """Check that only a running nova-compute with the plugin is active."""
     procs = t.stack.procs
@@ -315,16 +318,16 @@ def status(t: Trial) -> str:
     return ', '.join(seen)
 
 
-def _check_fails(t: Trial, options: dict[str, dict[str, str]], name: str,
-                 says: str) -> None:
+def _expect_failed_check(t: Trial, options: dict[str, dict[str, str]],
+                         name: str, says: str) -> None:
     t.compute.configure(t.plugin, options)
     answer = expect(t.client.host('check', '--json'), CHECK_FAILED)
-    t.equal(name, _verdicts(answer, name), {'Failure'})
+    t.equal(name, _check_results(answer, name), {'Failure'})
     if says not in answer.output:
         raise Failed(f'{says!r} expected: {answer}')
 
 
-def _verdicts(answer: client_mod.Answer, name: str | None) -> set[str]:
+def _check_results(answer: client_mod.Answer, name: str | None) -> set[str]:
     """Return the results of all checks, or of the one with that name."""
     return {_CODES[one['result']]
             for one in json.loads(answer.output)['checks']

@@ -114,13 +114,13 @@ def _put(path: pathlib.Path, text: str) -> None:
 
 
 def write_host(lab: lab_mod.Lab, home: pathlib.Path,
-               own: Mapping[str, str]) -> None:
+               host_values: Mapping[str, str]) -> None:
     """Write the configuration of one of several compute hosts."""
-    values = {**_values(lab), **own}
+    values = {**_values(lab), **host_values}
     _put(home / 'nova.conf', _render('nova-host.conf', values))
     for name in ('libvirtd', 'qemu', 'virtlogd'):
         text = _render(f'etc/libvirt/{name}.conf', values)
         if name != 'virtlogd':
             text += _render(f'{name}-host.conf', values)
         _put(home / 'libvirt' / f'{name}.conf',
-             text.replace('-messages', f'-{own["name"]}-messages'))
+             text.replace('-messages', f'-{host_values["name"]}-messages'))

@@ -29,10 +29,10 @@ def start(lab: lab_mod.Lab, procs: processes.Processes) -> None:
                     '--user=mysql', '--skip-test-db',
                     '--auth-root-authentication-method=socket')
     procs.start('mariadb', ['mariadbd', f'--defaults-file={conf}'])
-    processes.wait_until(lambda: _root(lab, 'select 1'), 'MariaDB')
+    processes.wait_until(lambda: _run_as_root(lab, 'select 1'), 'MariaDB')
 
 
-def _root(lab: lab_mod.Lab, statement: str) -> bool:
+def _run_as_root(lab: lab_mod.Lab, statement: str) -> bool:
     lab_mod.run('mariadb', f'--socket={lab.run}/mariadb.sock', '-uroot',
                 '-e', statement)
     return True
@@ -40,14 +40,14 @@ def _root(lab: lab_mod.Lab, statement: str) -> bool:
 
 def create(lab: lab_mod.Lab) -> None:
     """Create the databases and upgrade every schema to its head."""
-    _root(lab, "create user if not exists e2e@'127.0.0.1' "
-               f"identified by '{lab_mod.PASSWORD}'")
-    _root(lab, "create user if not exists reader@'127.0.0.1' "
-               f"identified by '{lab_mod.PASSWORD}'")
+    _run_as_root(lab, "create user if not exists e2e@'127.0.0.1' "
+                 f"identified by '{lab_mod.PASSWORD}'")
+    _run_as_root(lab, "create user if not exists reader@'127.0.0.1' "
+                 f"identified by '{lab_mod.PASSWORD}'")
     for name in DATABASES:
-        _root(lab, f'create database if not exists {name}')
-        _root(lab, f"grant all on {name}.* to e2e@'127.0.0.1'")
-        _root(lab, f"grant select on {name}.* to reader@'127.0.0.1'")
+        _run_as_root(lab, f'create database if not exists {name}')
+        _run_as_root(lab, f"grant all on {name}.* to e2e@'127.0.0.1'")
+        _run_as_root(lab, f"grant select on {name}.* to reader@'127.0.0.1'")
     etc = lab.etc
     keystone = ['keystone-manage',
                 f'--config-file={etc}/keystone/keystone.conf']
@@ -87,10 +87,10 @@ def create(lab: lab_mod.Lab) -> None:
     for name in ('fernet', 'credential'):
         (lab.directory / 'keystone' / name).mkdir(parents=True, exist_ok=True)
     with futures.ThreadPoolExecutor(len(jobs)) as pool:
-        list(pool.map(_one_by_one, jobs))
+        list(pool.map(_run_all, jobs))
 
 
-def _one_by_one(commands: Iterable[list[str]]) -> None:
+def _run_all(commands: Iterable[list[str]]) -> None:
     for command in commands:
         lab_mod.run(*command)
 
@@ -109,13 +109,13 @@ def query(statement: str, *values: Any) -> list[Any]:
         link.close()
 
 
-def mapped(server: str) -> list[str | None]:
+def mapped_volumes(server: str) -> list[str | None]:
     """Return the volumes of a server's live block device mappings."""
     return query('select volume_id from block_device_mapping '
                  'where instance_uuid = %s and deleted = 0', server)
 
 
-def deleted_at(server: str, volume: str) -> datetime.datetime | None:
+def mapping_deleted_at(server: str, volume: str) -> datetime.datetime | None:
     """Return when Nova soft-deleted its row of a volume, to the second."""
     rows = query(
         'select deleted_at from block_device_mapping where instance_uuid = %s '

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults on the real thing, in the middle of a cleanup.
+"""Faults of real services in the middle of a cleanup.
 
-Every one begins with the same damage: the status of B was reset to available
-while its attachment still exists, so that all four steps (guest off, host
-disconnected, row gone, Cinder told) are due, and another volume has an
-attachment without a block device mapping.  At the end of each the server runs
-with its healthy disks, and the next hard reboot finishes the steps that the
-fault left undone.
+Each begins with the same damage.  The status of B was reset to available and
+its attachment still exists, so that all four steps are due: power off the
+guest, disconnect the host, delete the block device mapping, delete the
+attachment.  Another volume has an attachment without a mapping.  At the end
+the server runs with its healthy disks, and the next hard reboot completes the
+steps that the fault has left.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from e2e.trial import Failed, HEALTHY, Scenario, Suite, Trial
 
 FAULTS = Suite()
 
-#: The attachments of the server, as the damage leaves them.
-_LEFT = f'{HEALTHY} B:attached left-over:attached'
+#: The attachments of the server after the damage.
+_ATTACHMENTS_LEFT = f'{HEALTHY} B:attached left-over:attached'
 
-#: Where nova-compute is killed: in words, and as
+#: When nova-compute is killed: in words, and as
 #: ``module:Class.method:before`` or ``:after``.
 POINTS = {
     'plan-recorded': (
-        'the plan is recorded, the guest still runs',
+        'the plan is recorded and the guest still runs',
         'nova_bdm_cleanup.node.store.journal:Journal.begin:after'),
     'guest-off': (
         'the guest is off',
@@ -36,14 +36,14 @@ POINTS = {
     'host-disconnected': (
         'the host is disconnected',
         'nova_bdm_cleanup.node.instance:NovaInstance.disconnect:after'),
-    'row-gone': (
-        "Nova's row is gone",
+    'row-deleted': (
+        'the mapping is deleted',
         'nova.objects.block_device:BlockDeviceMapping.destroy:after'),
-    'cinder-told': (
-        'Cinder is told',
+    'attachment-deleted': (
+        'the attachment is deleted',
         'nova_bdm_cleanup.openstack.cinder:Cinder.delete_attachment:after'),
 }
-PLACES = {name: place for name, (_, place) in POINTS.items()}
+KILL_POINTS = {name: place for name, (_, place) in POINTS.items()}
 
 
 def damaged(t: Trial) -> str:
@@ -51,12 +51,12 @@ def damaged(t: Trial) -> str:
     return t.damaged('status-reset', 'stale-attachment')
 
 
-def untouched(t: Trial, server: str) -> None:
+def expect_unchanged(t: Trial, server: str) -> None:
     """Check that the server runs and nothing of it was changed."""
-    t.expect(server, 'ACTIVE', 'root A B', attachments=_LEFT)
+    t.expect(server, 'ACTIVE', 'root A B', attachments=_ATTACHMENTS_LEFT)
 
 
-def next_reboot_finishes(t: Trial, server: str) -> None:
+def reboot_and_expect_clean(t: Trial, server: str) -> None:
     t.logs.mark()
     t.reboot(server)
     t.expect_clean(server)
@@ -67,32 +67,33 @@ def next_reboot_finishes(t: Trial, server: str) -> None:
 def _killed(name: str, t: Trial) -> str:
     server = damaged(t)
     attachment = t.attachment_of(server, 'B')
-    t.killed_in_reboot(server, PLACES[name])
-    _nothing_out_of_order(t, server, attachment)
+    t.kill_in_reboot(server, KILL_POINTS[name])
+    _expect_order_kept(t, server, attachment)
     t.compute.start()
     if name != 'plan-recorded':
         # Nova resumes the reboot once the guest is off.
         t.wait_server(server)
         t.expect_clean(server)
-        return 'finished at the start of nova-compute'
+        return 'completed at the start of nova-compute'
     t.equal('status', t.show_server(server)['status'], 'HARD_REBOOT')
-    next_reboot_finishes(t, server)
-    return 'the guest runs on; finished by the next reboot'
+    reboot_and_expect_clean(t, server)
+    return 'the guest keeps running; completed by the next reboot'
 
 
-def _nothing_out_of_order(t: Trial, server: str, attachment: str) -> None:
-    """Check that, at the kill, no step was done before an earlier one."""
-    rows = database.mapped(server)
+def _expect_order_kept(t: Trial, server: str, attachment: str) -> None:
+    """Check that no step was done before an earlier one."""
+    rows = database.mapped_volumes(server)
     known = {one['id'] for one in t.attachments(server)}
     off = t.domain(server) is None
-    told = attachment not in known
-    gone = t.volumes['B'] not in rows
-    if (gone and not off) or (told and not gone):
-        raise Failed(f'out of order: guest off {off}, row gone {gone}, '
-                     f'Cinder told {told}')
+    attachment_deleted = attachment not in known
+    row_deleted = t.volumes['B'] not in rows
+    if (row_deleted and not off) or (attachment_deleted and not row_deleted):
+        raise Failed(f'out of order: guest off {off}, row deleted '
+                     f'{row_deleted}, attachment deleted '
+                     f'{attachment_deleted}')
     for name in ('root', 'A'):
         if t.volumes[name] not in rows:
-            raise Failed(f'the healthy {name} lost its row')
+            raise Failed(f'the mapping of the healthy disk {name} is deleted')
     t.equal('healthy attachments', sorted(
         one['volume_id'] for one in t.attachments(server)
         if one['volume_id'] in (t.volumes['root'], t.volumes['A'])),
@@ -107,32 +108,32 @@ def _killed_in_error(name: str, t: Trial) -> str:
     """
     server = damaged(t)
     t.action(server, {'os-resetState': {'state': 'error'}}, api.ADMIN)
-    t.killed_in_reboot(server, PLACES[name])
+    t.kill_in_reboot(server, KILL_POINTS[name])
     t.compute.start()
-    next_reboot_finishes(t, server)
-    return 'its owner presses reboot again, which finishes'
+    reboot_and_expect_clean(t, server)
+    return 'completed by the next reboot, which its owner may request'
 
 
 def _switched_off(name: str, disks: str, t: Trial) -> str:
-    """Kill half way, and start nova-compute without the plugin.
+    """Kill nova-compute, and start it without the plugin.
 
-    :param disks: what stock Nova then gives the guest
+    :param disks: the disks that stock Nova then connects
     """
     server = damaged(t)
-    t.killed_in_reboot(server, PLACES[name])
+    t.kill_in_reboot(server, KILL_POINTS[name])
     t.compute.configure(plugin=False)
     t.compute.start()
     t.equal('status', t.wait_server(server), 'ACTIVE')
-    _stock_life(t, server, disks)
+    _expect_stock_operations(t, server, disks)
     t.compute.restart(t.plugin)
-    next_reboot_finishes(t, server)
-    return f'stock Nova reboots, stops and starts it with {disks}'
+    reboot_and_expect_clean(t, server)
+    return f'stock Nova reboots, stops and starts the server with {disks}'
 
 
-def _stock_life(t: Trial, server: str, disks: str) -> None:
-    ways: tuple[tuple[Callable[[str], object], ...], ...] = (
+def _expect_stock_operations(t: Trial, server: str, disks: str) -> None:
+    operations: tuple[tuple[Callable[[str], object], ...], ...] = (
         (t.reboot,), (t.stop, t.start))
-    for steps in ways:
+    for steps in operations:
         for step in steps:
             step(server)
         t.equal('status', t.show_server(server)['status'], 'ACTIVE')
@@ -148,13 +149,13 @@ FAULTS += [
     Scenario(f'error-kill-{name}',
              f'Server in ERROR, SIGKILL when {POINTS[name][0]}',
              functools.partial(_killed_in_error, name))
-    for name in ('guest-off', 'row-gone')]
+    for name in ('guest-off', 'row-deleted')]
 FAULTS += [
     Scenario(f'off-after-{name}',
              f'SIGKILL when {POINTS[name][0]}, then without the plugin',
              functools.partial(_switched_off, name, disks))
     for name, disks in (('host-disconnected', 'root A B'),
-                        ('row-gone', 'root A'))]
+                        ('row-deleted', 'root A'))]
 
 
 # -- Cinder ----------------------------------------------------------------
@@ -164,9 +165,9 @@ def cinder_stopped(t: Trial) -> str:
     server = damaged(t)
     with t.without_cinder():
         t.reboot(server)
-    t.expect_audit('WARNING', 'event=skipped', 'reason=cinder-unknown')
-    untouched(t, server)
-    next_reboot_finishes(t, server)
+    t.expect_log_line('WARNING', 'event=skipped', 'reason=cinder-unknown')
+    expect_unchanged(t, server)
+    reboot_and_expect_clean(t, server)
     return 'reboot succeeds, nothing changed; the next one cleans up'
 
 
@@ -179,11 +180,11 @@ def cinder_hangs(t: Trial) -> str:
         t.reboot(server, seconds=60)
     finally:
         t.stack.procs.resume('cinder-api')
-    t.expect_audit('WARNING', 'event=skipped')
-    untouched(t, server)
-    # In that time a slow machine does not reach the stale attachments.
+    t.expect_log_line('WARNING', 'event=skipped')
+    expect_unchanged(t, server)
+    # On a slow machine the short timeout ends before the stale attachments.
     t.restart()
-    next_reboot_finishes(t, server)
+    reboot_and_expect_clean(t, server)
     return ('reboot succeeds after [bdm_cleanup] timeout, nothing changed; '
             'the next one cleans up')
 
@@ -191,16 +192,16 @@ def cinder_hangs(t: Trial) -> str:
 @FAULTS.add('cinder-api killed during the cleanup')
 def cinder_killed(t: Trial) -> str:
     server = damaged(t)
-    t.paused_in_reboot(server, PLACES['host-disconnected'])
+    t.pause_in_reboot(server, KILL_POINTS['host-disconnected'])
     with t.without_cinder():
-        t.go_on()
+        t.let_continue()
         t.wait_server(server)
-    t.expect_audit('WARNING', 'event=failed')
-    # Nova's row goes before Cinder is told.
-    t.expect(server, 'ACTIVE', 'root A', attachments=_LEFT)
-    next_reboot_finishes(t, server)
-    return ('reboot succeeds without the disk that Cinder may have taken; the '
-            'next one deletes what is left in Cinder')
+    t.expect_log_line('WARNING', 'event=failed')
+    # Nova's row is deleted before Cinder's attachment.
+    t.expect(server, 'ACTIVE', 'root A', attachments=_ATTACHMENTS_LEFT)
+    reboot_and_expect_clean(t, server)
+    return ('reboot succeeds without the disk, since Cinder may have deleted '
+            'its attachment; the next one deletes the rest in Cinder')
 
 
 @FAULTS.add('No service token configured')
@@ -209,47 +210,48 @@ def no_service_token(t: Trial) -> str:
     t.restart(service_user={'send_service_user_token': 'false'})
     t.reboot(server)
     t.expect_clean(server)
-    return ('Cinder asks Nova, which no longer knows the attachment, and '
+    return ('Cinder asks Nova, which no longer has the attachment, and '
             'deletes it; the server is cleaned up')
 
 
-@FAULTS.add('Nova pointed at a second, empty Cinder')
+@FAULTS.add('Nova configured with another, empty Cinder')
 def empty_cinder(t: Trial) -> str:
     server = damaged(t)
     t.stack.start('cinder-empty')
     lab_mod.run('cinder-manage', '--config-file',
                 str(t.lab.empty_cinder_conf), 'db', 'sync')
     port = lab_mod.PORTS['cinder-empty']
-    processes.wait_until(lambda: stack_mod.listening(port), 'second Cinder')
+    processes.wait_until(
+        lambda: stack_mod.answers_http(port), 'the other Cinder')
     t.restart(cinder={
         'endpoint_template': f'http://127.0.0.1:{port}/v3/%(project_id)s'})
     try:
         t.reboot(server)
     finally:
         t.stack.procs.stop('cinder-empty')
-    t.expect_audit('WARNING', 'cinder-suspect')
+    t.expect_log_line('WARNING', 'cinder-suspect')
     t.expect_no_removal()
-    untouched(t, server)
+    expect_unchanged(t, server)
     t.restart()
-    next_reboot_finishes(t, server)
+    reboot_and_expect_clean(t, server)
     return 'reboot succeeds, nothing changed (cinder-suspect)'
 
 
-# -- the rest of the node --------------------------------------------------
+# -- other parts of the node -----------------------------------------------
 
 @FAULTS.add('RabbitMQ restarted during the cleanup')
 def rabbitmq_restarted(t: Trial) -> str:
     server = damaged(t)
-    t.paused_in_reboot(server, PLACES['guest-off'])
+    t.pause_in_reboot(server, KILL_POINTS['guest-off'])
     t.stack.restart_rabbitmq()
-    t.go_on()
+    t.let_continue()
     try:
         t.wait_server(server, 240)
         t.expect_clean(server)
         return 'cleaned up in the same reboot'
-    except (processes.NotUp, Failed):
-        next_reboot_finishes(t, server)
-    return 'finished by the next reboot'
+    except (processes.TimedOut, Failed):
+        reboot_and_expect_clean(t, server)
+    return 'completed by the next reboot'
 
 
 @FAULTS.add('Disk full for the journal')
@@ -262,17 +264,17 @@ def journal_full(t: Trial) -> str:
     try:
         _fill(journal)
         t.reboot(server)
-        t.expect_audit('WARNING', 'journal-unwritable')
-        t.expect_audit('WARNING', 'event=not-connected')
+        t.expect_log_line('WARNING', 'journal-unwritable')
+        t.expect_log_line('WARNING', 'event=not-connected')
         t.expect_no_removal()
         # Cinder offers the volume to all users.
         t.expect(server, 'ACTIVE', 'root A B', inside='root A',
-                 attachments=_LEFT)
+                 attachments=_ATTACHMENTS_LEFT)
     finally:
         subprocess.run(['umount', str(journal)], check=True)
-    next_reboot_finishes(t, server)
-    return ('reboot succeeds without the disk, nothing is removed; with space '
-            'the next one cleans up')
+    reboot_and_expect_clean(t, server)
+    return ('reboot succeeds without the disk, nothing is removed; the next '
+            'one, with space, cleans up')
 
 
 def _fill(directory: pathlib.Path) -> None:
@@ -290,11 +292,11 @@ def over_limit(t: Trial) -> str:
     t.reset_status('A')
     t.restart(bdm_cleanup={'max_removals': '1'})
     t.reboot(server)
-    t.expect_audit('WARNING', 'over-limit')
+    t.expect_log_line('WARNING', 'over-limit')
     # The limit for mappings does not protect a stale attachment.
     t.expect(server, 'ACTIVE', 'root A B')
     t.expect_volume('left-over', 'available', on_host=False)
     t.restart()
     t.reboot(server)
     t.expect(server, 'ACTIVE', 'root')
-    return 'no mapping is removed; with a higher limit all'
+    return 'no mapping is removed; with a higher limit all are'

@@ -12,7 +12,7 @@ from e2e import lab as lab_mod
 
 SECTOR = 512
 #: Offset of the flag that makes it count, and of the count on its disks.
-FLAG, COUNT = 493, 2047 * SECTOR
+FLAG, COUNTER = 493, 2047 * SECTOR
 
 SOURCE = pathlib.Path(__file__).with_name('guest.S')
 
@@ -30,8 +30,8 @@ def _code() -> bytes:
         return pathlib.Path(directory, 'guest.bin').read_bytes()
 
 
-def boot_sector(counts: bool = False) -> bytes:
-    return _code()[:FLAG] + bytes([counts]) + _code()[FLAG + 1:]
+def boot_sector(writes_counters: bool = False) -> bytes:
+    return _code()[:FLAG] + bytes([writes_counters]) + _code()[FLAG + 1:]
 
 
 def disks(console: pathlib.Path) -> tuple[int, ...] | None:

@@ -28,7 +28,7 @@ from e2e import (
 )
 
 #: The first process of a host: it mounts, and reaps orphaned processes.
-#: When it is killed, the kernel kills all others, as a power cut does.
+#: When it is killed, the kernel kills all others, as a power failure does.
 _INIT = """\
 hostname "$0"
 for pair; do mount --bind "${pair%%:*}" "${pair#*:}"; done
@@ -102,10 +102,10 @@ class Host:
             self._start(f'{daemon}-{self.name}', command)
         processes.wait_until(lambda: self.virsh('list') is not None,
                              f'libvirtd of {self.name}')
-        self.stack.ceph.give_libvirt_the_secret(self.uri)
+        self.stack.ceph.define_libvirt_secret(self.uri)
 
     def crash(self) -> None:
-        """Cut the power."""
+        """Simulate a power failure."""
         self.procs.kill(self.name)
 
     def _start(self, name: str, command: list[str],
@@ -164,30 +164,31 @@ class Hosts(dict[str, Host]):
         with futures.ThreadPoolExecutor() as pool:
             list(pool.map(Host.boot, self.values()))
 
-    def leave(self) -> None:
-        """Let servers run on the machine itself again.
+    def shut_down(self) -> None:
+        """Stop the hosts; servers run on the machine itself again.
 
         An interrupted run leaves servers that only their host can delete.
         """
         if Computes(self.stack, self).is_running():
-            cloud.Cloud(self.stack).sweep()
-        self.use(lab_mod.HOST)
+            cloud.Cloud(self.stack).delete_all()
+        self.enable_only(lab_mod.HOST)
         for host in self.values():
             self.stack.procs.stop(host.compute)
             host.crash()
 
-    def use(self, *names: str) -> None:
+    def enable_only(self, *names: str) -> None:
         """Let the scheduler choose among these hosts only."""
-        self._change('status', {
+        self._update_services('status', {
             name: 'enabled' if name in names else 'disabled'
             for name in (lab_mod.HOST, *self)})
 
     def force_down(self, *names: str) -> None:
         """Force down these hosts in Nova, and no others."""
-        self._change('forced_down', {name: name in names for name in self})
+        self._update_services(
+            'forced_down', {name: name in names for name in self})
 
     @staticmethod
-    def _change(key: str, wanted: dict[str, Any]) -> None:
+    def _update_services(key: str, wanted: dict[str, Any]) -> None:
         for one in api.call(
                 'compute', 'GET', '/os-services?binary=nova-compute',
                 who=api.ADMIN)['services']:
@@ -226,7 +227,7 @@ class Computes(plugin_mod.Compute):
         # Only after nova-compute has cleaned up evacuated instances.
         self.hosts.force_down()
         processes.wait_until(are_up, 'the hosts', 90)
-        self.hosts.use(*self.hosts)
+        self.hosts.enable_only(*self.hosts)
 
     def is_running(self) -> bool:
         return all(self.stack.procs.is_running(host.compute)
@@ -234,11 +235,11 @@ class Computes(plugin_mod.Compute):
 
 
 @contextlib.contextmanager
-def instead_of_one(stack: stack_mod.Stack) -> Iterator[None]:
+def two_hosts(stack: stack_mod.Stack) -> Iterator[None]:
     """Let servers run on these hosts instead of the machine itself."""
     hosts = Hosts(stack)
     stack.procs.stop('nova-compute')
     try:
         yield
     finally:
-        hosts.leave()
+        hosts.shut_down()

@@ -19,8 +19,8 @@ ENDPOINTS = {
 FLAVOR, LOCAL_FLAVOR, LARGER_FLAVOR = '1', '2', '3'
 MULTIATTACH_TYPE = 'multi'
 
-NEEDED = {'nova-conductor', 'nova-scheduler', 'nova-compute',
-          'cinder-scheduler', 'cinder-volume'}
+REQUIRED_SERVICES = {'nova-conductor', 'nova-scheduler', 'nova-compute',
+                     'cinder-scheduler', 'cinder-volume'}
 
 
 def _admin(service: str, method: str, path: str, body: Any = None) -> Any:
@@ -79,13 +79,13 @@ def wait_for_services() -> None:
         _admin('network', 'GET', '/v2.0/networks')
         hypervisors = _admin('compute', 'GET', '/os-hypervisors')
         _admin('image', 'GET', '/v2/images')
-        return NEEDED <= up and bool(hypervisors['hypervisors'])
+        return REQUIRED_SERVICES <= up and bool(hypervisors['hypervisors'])
 
     processes.wait_until(all_up, 'the services of the cloud', 150, 1)
 
 
 def fill_cloud() -> None:
-    demo = api.login(api.TENANT).get_project_id()
+    demo = api.login(api.MEMBER).get_project_id()
     for project in (demo, api.login(api.ADMIN).get_project_id()):
         _admin('volumev3', 'PUT', f'/os-quota-sets/{project}', {
             'quota_set': {'volumes': -1, 'gigabytes': -1}})

@@ -101,7 +101,7 @@ def environment(**extra: str) -> dict[str, str]:
     return env
 
 
-def of_the_site() -> dict[str, str]:
+def package_index_env() -> dict[str, str]:
     """Return the variables for package access that installs inherit."""
     return {key: value for key, value in os.environ.items()
             if key.lower().endswith('_proxy') or key.startswith('PIP_')}

@@ -8,7 +8,7 @@ import re
 
 from e2e import lab as lab_mod
 
-_STAMP = re.compile(r'\d{4}-\d\d-\d\d \d\d:\d\d:\d\d')
+_TIMESTAMP = re.compile(r'\d{4}-\d\d-\d\d \d\d:\d\d:\d\d')
 #: The services whose logs are kept after a failure.
 SERVICES = ('nova-compute', 'nova-api', 'nova-conductor', 'cinder-api',
             'cinder-volume', *(f'nova-compute-{name}'
@@ -40,13 +40,13 @@ class Logs:
         return [line for line in text.splitlines()
                 if all(word in line for word in words)]
 
-    def first(self, service: str,
-              *words: str) -> datetime.datetime | None:
+    def first_time(self, service: str,
+                   *words: str) -> datetime.datetime | None:
         """Return the time of the first such line, to the second as in a
         database.
         """
         for line in self.lines(service, *words):
-            stamp = _STAMP.match(line)
+            stamp = _TIMESTAMP.match(line)
             if stamp:
                 # All services of one machine share a time zone.
                 return datetime.datetime.fromisoformat(stamp.group())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requirements of the tests: a fit machine, and its packages."""
+"""Requirements of the tests: a suitable machine, and its packages."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from e2e import lab as lab_mod, processes
 PACKAGES = pathlib.Path(__file__).parent / 'packages'
 
 
-class Unfit(Exception):
+class Unsuitable(Exception):
     """A machine that cannot run the tests; the message says why."""
 
 
 def check(backend: str) -> None:
-    """Refuse an unfit machine before anything is changed.
+    """Refuse an unsuitable machine before anything is changed.
 
-    :raises Unfit: with one line for the operator.
+    :raises Unsuitable: with one line for the operator.
     """
     if os.geteuid() != 0:
-        raise Unfit('root is needed: libvirtd, loop devices and packages')
+        raise Unsuitable('root is needed: libvirtd, loop devices and packages')
     release = _os_release()
     if (release.get('ID'), release.get('VERSION_ID')) != ('debian', '12'):
-        raise Unfit(
+        raise Unsuitable(
             'Debian 12 is needed (OpenStack Zed comes from its packages); '
-            f'this is {release.get("PRETTY_NAME", "something else")}')
+            f'this is {release.get("PRETTY_NAME", "another system")}')
     if backend == 'loop' and not os.path.exists('/dev/loop-control'):
-        raise Unfit('the loop back end needs loop devices '
-                    '(/dev/loop-control is missing)')
+        raise Unsuitable('the loop back end needs loop devices '
+                         '(/dev/loop-control is missing)')
 
 
 def _os_release() -> dict[str, str]:
@@ -46,9 +46,10 @@ def check_ports(lab: lab_mod.Lab) -> None:
     for service, port in lab_mod.PORTS.items():
         if processes.Processes(lab).is_running(service):
             continue
-        if processes.accepts(port):
-            raise Unfit(f'port {port} ({service}) is taken by something that '
-                        f'{lab.directory} did not start')
+        if processes.is_listening(port):
+            raise Unsuitable(
+                f'port {port} ({service}) is used by a process that was not '
+                f'started from {lab.directory}')
 
 
 def missing_packages(backend: str) -> list[str]:
@@ -67,13 +68,14 @@ def install(backend: str) -> None:
     names = missing_packages(backend)
     if not names:
         return
-    print(f'installing {len(names)} packages and what they need', flush=True)
+    print(f'installing {len(names)} packages and their dependencies',
+          flush=True)
     policy = pathlib.Path('/usr/sbin/policy-rc.d')
-    ours = not policy.exists()
-    if ours:
+    is_new = not policy.exists()
+    if is_new:
         policy.write_text('#!/bin/sh\nexit 101\n')
         policy.chmod(0o755)
-    env = {'DEBIAN_FRONTEND': 'noninteractive', **lab_mod.of_the_site()}
+    env = {'DEBIAN_FRONTEND': 'noninteractive', **lab_mod.package_index_env()}
     try:
         for command in (
             ['apt-get', 'update', '-q'],
@@ -83,9 +85,9 @@ def install(backend: str) -> None:
         ):
             done = lab_mod.run(*command, check=False, env=env)
             if done.returncode:
-                said = (done.stdout + done.stderr).splitlines()
-                raise Unfit(f'{" ".join(command[:2])} failed:\n'
-                            + '\n'.join(said[-20:]))
+                lines = (done.stdout + done.stderr).splitlines()
+                raise Unsuitable(f'{" ".join(command[:2])} failed:\n'
+                                 + '\n'.join(lines[-20:]))
     finally:
-        if ours:
+        if is_new:
             policy.unlink()

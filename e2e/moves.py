@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers that leave their host, each with a disk that dangles.
+"""Moves of servers to another host, each with a dangling disk.
 
-Every operation is run with every kind of a dangling disk B, beside healthy
-disks that the guest writes to all the time.  Afterwards one line describes
-the server from all sides, and is compared with the known outcome of stock
-Nova and the promised one of the plugin.
+Each operation is run with each kind of damage to disk B, beside healthy disks
+that the guest writes to all the time.  Afterwards one line describes the
+state of the server from all sides.  It is compared with the known outcome of
+stock Nova, or with the documented one of the plugin.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from e2e import (
     trial as trial_mod,
 )
 
-HERE, THERE = lab_mod.HOSTS
-_PLACES = {HERE: ' here', THERE: ' there', None: ''}
+SOURCE, DESTINATION = lab_mod.HOSTS
+#: The names of the hosts in a description; a shelved server has none.
+_PLACES = {SOURCE: ' here', DESTINATION: ' there', None: ''}
 
 #: The damage to B before the server moves: one of the list of damage, or
 #: attached on another host (elsewhere) or on the same (samehost).
@@ -37,7 +38,7 @@ def _host(server: dict[str, Any]) -> str | None:
     return name
 
 
-def _holders() -> dict[str, frozenset[str]]:
+def _consumers() -> dict[str, frozenset[str]]:
     """Return the consumers that have an allocation, by host."""
     return {one['name']: frozenset(api.call(
         'placement', 'GET', f'/resource_providers/{one["uuid"]}/allocations',
@@ -50,242 +51,248 @@ class Moves(trial_mod.Trial):
     """A trial on two hosts; its server begins on the first of them."""
 
     hosts = lab_mod.HOSTS
-    counts = True
+    writes_counters = True
 
     def __init__(self, stack: stack_mod.Stack, plugin: bool) -> None:
         super().__init__(stack, plugin)
-        self.machines = hosts_mod.Hosts(stack)
-        self.compute = hosts_mod.Computes(stack, self.machines)
-        #: The lines still to be seen, and those already seen.
-        self.expected: list[str] = []
-        self.seen: list[str] = []
-        #: Consumers with an allocation in the empty cloud: leaks never end.
-        self.leaked = frozenset().union(*_holders().values())
-        #: How far the guest had counted on its disks.
-        self.written: list[int] = []
+        self.compute_hosts = hosts_mod.Hosts(stack)
+        self.compute = hosts_mod.Computes(stack, self.compute_hosts)
+        #: The expected lines that are left, and the lines so far.
+        self.expected_lines: list[str] = []
+        self.lines_seen: list[str] = []
+        #: Consumers with an allocation in the empty cloud: leaks stay.
+        self.known_leaks = frozenset().union(*_consumers().values())
+        #: The last counters that the guest wrote to its disks.
+        self.last_counters: list[int] = []
 
-    def where(self, server: str) -> tuple[pathlib.Path, str]:
+    def location_of(self, server: str) -> tuple[pathlib.Path, str]:
         # A shelved server has no host, so it is found on none of them.
-        host = self.machines[_host(self.show_server(server)) or HERE]
+        host = self.compute_hosts[_host(self.show_server(server)) or SOURCE]
         return host.instances, host.uri
 
     def plugin_files(self, pattern: str = '*') -> list[pathlib.Path]:
-        return [path for host in self.machines.values()
+        return [path for host in self.compute_hosts.values()
                 for path in host.home.glob(f'state/bdm-cleanup/{pattern}')]
 
-    def audit_lines(self) -> list[str]:
-        return [line for host in self.machines.values()
+    def log_lines(self) -> list[str]:
+        return [line for host in self.compute_hosts.values()
                 for line in self.logs.lines(host.compute, 'bdm-cleanup:')]
 
-    def server(self, *disks: str, root: str = 'root', on: str = HERE) -> str:
+    def server(self, *disks: str, root: str = 'root', on: str = SOURCE) -> str:
         """Boot a server whose guest writes to its first two disks."""
-        self.machines.use(on)
+        self.compute_hosts.enable_only(on)
         server = super().server(*disks, root=root)
-        self.machines.use(*self.hosts)
+        self.compute_hosts.enable_only(*self.hosts)
         return server
 
-    def break_(self, server: str, kind: str, host: str = HERE) -> None:
+    def break_volume(self, server: str, kind: str, host: str = SOURCE) -> None:
         """Let B dangle.
 
         :param host: where its disks are disconnected or connected next
         """
         if kind in ('elsewhere', 'samehost'):
             if kind == 'elsewhere':
-                host = THERE if host == HERE else HERE
+                host = DESTINATION if host == SOURCE else SOURCE
             self.attach_elsewhere(server, 'B', host)
         else:
             self.damage(server, kind)
         self.logs.mark()
 
-    def act(self, server: str, action: str, **words: str) -> str:
+    def run_action(self, server: str, action: str, **words: str) -> str:
         """Act as an administrator and wait; return the status."""
         self.action(server, {action: words or None}, api.ADMIN)
         return self.wait_server(server)
 
-    # -- looking -----------------------------------------------------------
+    # -- reading the state -------------------------------------------------
 
     def describe(self, server: str) -> str:
         """Describe a server in one line that omits the expected state."""
-        view = self.view(server)
+        state = self.state_of(server)
         host = _host(self.show_server(server))
-        words = [f'{view.status}{_PLACES[host]}']
-        has = view.guest or ()
+        words = [f'{state.status}{_PLACES[host]}']
+        has = state.guest or ()
         words.append(f'guest has {" ".join(has)}' if has else 'no guest')
-        if has and view.domain != has:
-            words.append(f'domain has {view.domain}')
-        if view.bdms != has:
-            words.append(f'mappings {" ".join(view.bdms)}')
-        if view.attachments != tuple(f'{name}:attached' for name in has):
-            words.append(f'attachments {" ".join(view.attachments)}')
-        words += [f'guest also {_PLACES[name]}'
-                  for name, other in self.machines.items()
+        if has and state.domain != has:
+            words.append(f'domain has {state.domain}')
+        if state.bdms != has:
+            words.append(f'mappings {" ".join(state.bdms)}')
+        if state.attachments != tuple(f'{name}:attached' for name in has):
+            words.append(f'attachments {" ".join(state.attachments)}')
+        words += [f'guest also{_PLACES[name]}'
+                  for name, other in self.compute_hosts.items()
                   if name != host and 'running' in (
                       other.virsh('domstate', server) or '')]
-        words += self._allocations(server, host, view.status)
+        words += self._allocations(server, host, state.status)
         return ', '.join(words)
 
     def _allocations(self, server: str, host: str | None,
                      status: str) -> list[str]:
         """Return the surplus and missing allocations in Placement."""
         words = []
-        for name, holders in _holders().items():
-            held = server in holders
+        for name, consumers in _consumers().items():
+            held = server in consumers
             if held != (name == host):
                 words.append(('allocation left' if held else 'no allocation')
                              + _PLACES[name])
             if status != 'VERIFY_RESIZE' and (
-                    holders - self.leaked - {server, self.other}):
+                    consumers - self.known_leaks - {server, self.other}):
                 words.append(f"migration's allocation{_PLACES[name]}")
         return words
 
-    def see(self, server: str) -> None:
-        """Compare the server with the next line, and its disks with before.
+    def expect_next(self, server: str) -> None:
+        """Compare the server with the next expected line.
 
-        Nova cleans up behind its answers, and a guest reports now and then.
+        Wait for it: Nova cleans up after its answers, and a guest reports
+        from time to time.  A guest must continue its counters.
         """
-        wanted = self.expected.pop(0)
+        wanted = self.expected_lines.pop(0)
         seen = ''
 
-        def is_so() -> bool:
+        def is_as_expected() -> bool:
             nonlocal seen
             seen = self.describe(server)
             return seen == wanted
         try:
-            processes.wait_until(is_so, '', 40, 1)
-        except processes.NotUp:
+            processes.wait_until(is_as_expected, '', 40, 1)
+        except processes.TimedOut:
             raise trial_mod.Failed(
-                f'{seen!r}\n  instead of {wanted!r}\n  fault: '
+                f'{seen!r}\n  expected {wanted!r}\n  fault: '
                 f'{self.show_server(server).get("fault")}') from None
-        self.seen.append(seen)
+        self.lines_seen.append(seen)
         if 'guest has' in seen:
-            self.written = self.expect_writes(
-                'root', 'A', since=self.written)
+            self.last_counters = self.expect_writes(
+                'root', 'A', since=self.last_counters)
 
-    def counted(self, *names: str) -> list[int]:
-        return [self.stack.ceph.count(self.volumes[name]) for name in names]
+    def counters(self, *names: str) -> list[int]:
+        return [self.stack.ceph.counter(self.volumes[name]) for name in names]
 
     def expect_writes(self, *names: str, since: list[int] | None = None
                       ) -> list[int]:
-        """Check that the guest goes on writing from its last count."""
-        before = self.counted(*names)
+        """Check that the guest continues its counters."""
+        before = self.counters(*names)
         if since and any(now < then for now, then in zip(before, since)):
-            raise trial_mod.Failed(f'written to {names}: {since}, then '
+            raise trial_mod.Failed(f'counters on {names}: {since}, then '
                                    f'{before}')
         processes.wait_until(
             lambda: all(now > then for now, then in zip(
-                self.counted(*names), before)),
-            f'the guest writes to {names}', 30, 1)
+                self.counters(*names), before)),
+            f'writes of the guest to {names}', 30, 1)
         return before
 
-    def expect_disk(self, kind: str) -> None:
-        """Check that B still has its new holder, and no other."""
-        has = 'has A B root' in self.seen[-1]
-        its = self.seen[-1].endswith(_ALL) or 'B:attached' in self.seen[-1]
+    def expect_volume_b(self, kind: str) -> None:
+        """Check that B is used by its new server, and by no other."""
+        line = self.lines_seen[-1]
+        is_connected = 'has A B root' in line
+        is_attached = line.endswith(_ALL) or 'B:attached' in line
         self.expect_volume('B', {'volume-deleted': 'gone'}.get(kind, (
-            'in-use' if its or self.other else 'available')))
+            'in-use' if is_attached or self.other else 'available')))
         if kind == 'transferred':
             owner = (self.show_volume(self.volumes['B']) or {}).get(
                 'os-vol-tenant-attr:tenant_id')
             self.equal('project of B', owner,
                        api.login(api.ADMIN).get_project_id())
-        if kind != 'volume-deleted':  # a remaining image has another name
-            self.equal('guests that have B open', len(self.on_host('B')),
-                       has + bool(self.other))
+        if kind != 'volume-deleted':  # a remaining image is renamed
+            self.equal('guests that have B open',
+                       len(self.traces_on_host('B')),
+                       is_connected + bool(self.other))
         if self.other:
             self.expect(self.other, 'ACTIVE', 'B other-root')
             self.expect_writes('B', 'other-root')
 
 
-# The operations on a server whose B dangles, or will
+# The operations; B dangles before each, or in the middle
 
 
 def _migrate(t: Moves, server: str, kind: str) -> None:
-    t.break_(server, kind)
-    _move(t, server, 'confirmResize', 'migrate', host=THERE)
+    t.break_volume(server, kind)
+    _move_and_end(t, server, 'confirmResize', 'migrate', host=DESTINATION)
 
 
 def _resize(t: Moves, server: str, kind: str) -> None:
-    t.break_(server, kind)
-    t.machines.use(THERE)
-    _move(t, server, 'revertResize', 'resize',
-          flavorRef=identity.LARGER_FLAVOR)
-    t.machines.use(*t.hosts)
+    t.break_volume(server, kind)
+    t.compute_hosts.enable_only(DESTINATION)
+    _move_and_end(t, server, 'revertResize', 'resize',
+                  flavorRef=identity.LARGER_FLAVOR)
+    t.compute_hosts.enable_only(*t.hosts)
 
 
-def _move(t: Moves, server: str, end: str, action: str, **words: str) -> None:
-    status = t.act(server, action, **words)
-    t.see(server)
+def _move_and_end(t: Moves, server: str, end: str, action: str,
+                  **words: str) -> None:
+    status = t.run_action(server, action, **words)
+    t.expect_next(server)
     if status == 'VERIFY_RESIZE':
-        t.end_resize(server, end)
-        t.see(server)
+        t.finish_resize(server, end)
+        t.expect_next(server)
 
 
 def _revert(t: Moves, server: str, kind: str) -> None:
-    t.act(server, 'migrate', host=THERE)
-    t.break_(server, kind, THERE)
-    t.end_resize(server, 'revertResize')
-    t.see(server)
+    t.run_action(server, 'migrate', host=DESTINATION)
+    t.break_volume(server, kind, DESTINATION)
+    t.finish_resize(server, 'revertResize')
+    t.expect_next(server)
 
 
-def _live(t: Moves, server: str, kind: str) -> None:
-    t.break_(server, kind)
-    t.act(server, 'os-migrateLive', host=THERE, block_migration='auto')
-    t.see(server)
+def _live_migrate(t: Moves, server: str, kind: str) -> None:
+    t.break_volume(server, kind)
+    t.run_action(server, 'os-migrateLive', host=DESTINATION,
+                 block_migration='auto')
+    t.expect_next(server)
 
 
 def _evacuate(t: Moves, server: str, kind: str) -> None:
-    t.break_(server, kind)
-    t.machines[HERE].crash()
-    t.machines.force_down(HERE)
-    t.act(server, 'evacuate', host=THERE)
-    t.see(server)
+    t.break_volume(server, kind)
+    t.compute_hosts[SOURCE].crash()
+    t.compute_hosts.force_down(SOURCE)
+    t.run_action(server, 'evacuate', host=DESTINATION)
+    t.expect_next(server)
     t.compute.start()
-    t.see(server)
-    if kind == 'samehost' and t.other:  # it went down with the host
-        t.act(t.other, 'reboot', type='HARD')
+    t.expect_next(server)
+    if kind == 'samehost' and t.other:  # it stopped with the host
+        t.run_action(t.other, 'reboot', type='HARD')
 
 
 def _shelve(t: Moves, server: str, kind: str) -> None:
-    t.break_(server, kind)
-    t.act(server, 'shelve')
-    t.see(server)
-    _unshelve_it(t, server)
+    t.break_volume(server, kind)
+    t.run_action(server, 'shelve')
+    t.expect_next(server)
+    _unshelve_there(t, server)
 
 
 def _unshelve(t: Moves, server: str, kind: str) -> None:
-    t.act(server, 'shelve')
-    t.break_(server, kind, THERE)
-    _unshelve_it(t, server)
+    t.run_action(server, 'shelve')
+    t.break_volume(server, kind, DESTINATION)
+    _unshelve_there(t, server)
 
 
-def _unshelve_it(t: Moves, server: str) -> None:
+def _unshelve_there(t: Moves, server: str) -> None:
     if t.show_server(server)['status'] == 'SHELVED_OFFLOADED':
-        t.act(server, 'unshelve', host=THERE)
-        t.see(server)
+        t.run_action(server, 'unshelve', host=DESTINATION)
+        t.expect_next(server)
 
 
 OPERATIONS = {
     'migrate': ('Cold migration, confirmed', _migrate),
-    'resize': ('Resize, taken back', _resize),
-    'revert': ('Broken when migrated, then taken back', _revert),
-    'live': ('Live migration', _live),
+    'resize': ('Resize, reverted', _resize),
+    'revert': ('Cold migration, damaged, reverted', _revert),
+    'live': ('Live migration', _live_migrate),
     'evacuate': ('Evacuation', _evacuate),
-    'shelve': ('Shelved and unshelved', _shelve),
-    'unshelve': ('Broken when shelved, then unshelved', _unshelve),
+    'shelve': ('Shelve and unshelve', _shelve),
+    'unshelve': ('Shelve, damaged, unshelve', _unshelve),
 }
 
 
-# The lines to be seen
+# The expected lines
 
 _ALL = 'guest has A B root'
 _WITHOUT = 'guest has A root'
 _DANGLING = f'{_ALL}, attachments A:attached root:attached'
 _SHELVED = ('SHELVED_OFFLOADED, no guest, mappings {0}root, '
             'attachments A:reserved {1}root:reserved')
-_HALF = 'no guest, mappings A B root, attachments A:reserved root:reserved'
+_HALF_DONE = ('no guest, mappings A B root, '
+              'attachments A:reserved root:reserved')
 
 
-def _fine(operation: str, guest: str, shelved: str) -> list[str]:
+def _success(operation: str, guest: str, shelved: str) -> list[str]:
     """Return the lines of an operation that succeeds with these disks."""
     return {
         'migrate': [f'VERIFY_RESIZE there, {guest}', f'ACTIVE there, {guest}'],
@@ -298,29 +305,29 @@ def _fine(operation: str, guest: str, shelved: str) -> list[str]:
     }.get(operation, [f'ACTIVE there, {guest}'])
 
 
-def _all_fine(operation: str) -> list[str]:
-    return _fine(operation, _ALL, _SHELVED.format('A B ', 'B:reserved '))
+def _success_with_all(operation: str) -> list[str]:
+    return _success(operation, _ALL, _SHELVED.format('A B ', 'B:reserved '))
 
 
 def _stock(operation: str, kind: str) -> list[str]:
     allocation = "migration's allocation here"
     if (operation, kind) == ('resize', 'transferred'):
-        # The owner reverts, and may not have this volume.
-        half = _HALF.replace('root:', 'B:attached root:')
+        # The owner reverts, and has no access to this volume.
+        half_done = _HALF_DONE.replace('root:', 'B:attached root:')
         return [f'VERIFY_RESIZE there, {_ALL}',
-                f'ERROR there, {half}, {allocation}']
+                f'ERROR there, {half_done}, {allocation}']
     if operation != 'unshelve' and (kind == 'attachment-deleted' or (
             kind == 'transferred' and operation != 'revert')):
-        return _all_fine(operation)
+        return _success_with_all(operation)
     return {
-        'revert': [f'ERROR there, {_HALF}, {allocation}'],
+        'revert': [f'ERROR there, {_HALF_DONE}, {allocation}'],
         'live': [f'ACTIVE here, {_DANGLING}'],
-        'shelve': [f'ACTIVE here, {_HALF}'],
+        'shelve': [f'ACTIVE here, {_HALF_DONE}'],
         'unshelve': ['SHELVED_OFFLOADED, no guest, mappings A B root, '
                      'attachments A:attached root:attached, '
                      'allocation left there'],
-        'evacuate': [f'ERROR here, {_HALF}'] * 2,
-    }.get(operation, [f'ERROR here, {_HALF}'])
+        'evacuate': [f'ERROR here, {_HALF_DONE}'] * 2,
+    }.get(operation, [f'ERROR here, {_HALF_DONE}'])
 
 
 def _with_plugin(operation: str, kind: str) -> list[str]:
@@ -328,34 +335,34 @@ def _with_plugin(operation: str, kind: str) -> list[str]:
     refused = [f'ACTIVE here, {_DANGLING}', f'ACTIVE here, {_WITHOUT}']
     if kind == 'healthy' or (
             operation == 'live' and kind == 'attachment-deleted'):
-        return _all_fine(operation)
+        return _success_with_all(operation)
     if operation == 'live' or (
             operation in ('migrate', 'resize') and kind == 'samehost'):
         return refused
     if operation == 'evacuate':
-        kept = _fine(operation, f'{_WITHOUT}, mappings A B root', '')
+        kept = _success(operation, f'{_WITHOUT}, mappings A B root', '')
         return [*kept, f'ACTIVE there, {_WITHOUT}']
-    return _fine(operation, _WITHOUT, _SHELVED.format('A ', ''))
+    return _success(operation, _WITHOUT, _SHELVED.format('A ', ''))
 
 
-def _play(operation: str, kind: str, trial: trial_mod.Trial) -> str:
+def _run(operation: str, kind: str, trial: trial_mod.Trial) -> str:
     assert isinstance(trial, Moves)
     t = trial
-    t.expected = (_with_plugin if t.plugin else _stock)(operation, kind)
+    t.expected_lines = (_with_plugin if t.plugin else _stock)(operation, kind)
     server = t.server('A', 'B')
-    t.written = t.expect_writes('root', 'A')
+    t.last_counters = t.expect_writes('root', 'A')
     OPERATIONS[operation][1](t, server, kind)
-    if t.expected:
-        t.act(server, 'reboot', type='HARD')
-        t.see(server)
-    t.expect_disk(kind)
+    if t.expected_lines:
+        t.run_action(server, 'reboot', type='HARD')
+        t.expect_next(server)
+    t.expect_volume_b(kind)
     if kind == 'healthy':
         t.expect_no_removal()
-    return '; then '.join(t.seen)
+    return '; then '.join(t.lines_seen)
 
 
 MOVES = [
     trial_mod.Scenario(
         f'{operation}-{kind}', f'{title}: {kind}',
-        functools.partial(_play, operation, kind), stock=kind != 'healthy')
+        functools.partial(_run, operation, kind), stock=kind != 'healthy')
     for operation, (title, _) in OPERATIONS.items() for kind in KINDS]

@@ -19,8 +19,8 @@ import time
 from e2e import lab as lab_mod
 
 
-class NotUp(Exception):
-    """A timeout while something comes up."""
+class TimedOut(Exception):
+    """A condition that did not become true in time."""
 
 
 def wait_until(check: Callable[[], object], what: str, seconds: float = 60,
@@ -31,15 +31,16 @@ def wait_until(check: Callable[[], object], what: str, seconds: float = 60,
         try:
             if check():
                 return
-            last = 'not yet'
-        except Exception as exc:  # anything may happen while it comes up
+            last = 'the condition is false'
+        except Exception as exc:  # any error is possible while it starts
             last = f'{type(exc).__name__}: {exc}'
         if time.monotonic() > end:
-            raise NotUp(f'{what}: not after {seconds:.0f} s ({last[:300]})')
+            raise TimedOut(f'timed out after {seconds:.0f} s waiting for '
+                           f'{what} ({last[:300]})')
         time.sleep(pause)
 
 
-def accepts(port: int) -> bool:
+def is_listening(port: int) -> bool:
     """Return whether a process listens on the port."""
     with socket.socket() as probe:
         return probe.connect_ex(('127.0.0.1', port)) == 0
@@ -100,14 +101,14 @@ class Processes:
         self._record(name).write_text(
             json.dumps([child.pid, _start_time(child.pid)]))
 
-    def stop(self, name: str, patience: float = 10) -> None:
+    def stop(self, name: str, timeout: float = 10) -> None:
         """Send TERM to its process group, then KILL to the rest."""
         pid = self.pid(name)
         if pid is not None:
-            if patience:
+            if timeout:
                 self._signal_group(pid, signal.SIGTERM)
-            end = time.monotonic() + patience
-            while self._group_lives(pid) and time.monotonic() < end:
+            end = time.monotonic() + timeout
+            while self._is_group_alive(pid) and time.monotonic() < end:
                 time.sleep(0.1)
             self._signal_group(pid, signal.SIGKILL)
             child = self._children.pop(pid, None)
@@ -117,7 +118,7 @@ class Processes:
 
     def kill(self, name: str) -> None:
         """Send SIGKILL, as the kernel does when memory runs out."""
-        self.stop(name, patience=0)
+        self.stop(name, timeout=0)
 
     def pause(self, name: str) -> None:
         self._signal_group(self.pid(name), signal.SIGSTOP)
@@ -134,7 +135,7 @@ class Processes:
         except ProcessLookupError:
             pass
 
-    def _group_lives(self, pid: int) -> bool:
+    def _is_group_alive(self, pid: int) -> bool:
         if pid in self._children:
             self._children[pid].poll()
         try:

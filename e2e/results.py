@@ -22,9 +22,9 @@ class Result:
     seconds: float
 
     def line(self) -> str:
-        word = 'ok  ' if self.passed else 'FAIL'
-        which = 'with plugin' if self.plugin else 'stock'
-        return (f'{word} {self.backend:4} {which:11} {self.name}'
+        status = 'ok  ' if self.passed else 'FAIL'
+        nova = 'with plugin' if self.plugin else 'stock'
+        return (f'{status} {self.backend:4} {nova:11} {self.name}'
                 f' ({self.seconds:.0f} s): {self.outcome}')
 
 
@@ -55,14 +55,15 @@ def table(results: list[Result], suite: str) -> str:
         cells.setdefault(one.name, {})[one.backend, one.plugin] = (
             ' '.join(text.split()))
     # A suite that is not run on stock Nova has no column for it.
-    sides = sorted({plugin for row in cells.values() for _, plugin in row})
-    heads = {False: 'Stock Nova', True: 'With the plugin'}
+    variants = sorted({plugin for row in cells.values() for _, plugin in row})
+    headings = {False: 'Stock Nova', True: 'With the plugin'}
     rows = [[titles[name], backend, *(row.get((backend, plugin), '--')
-                                      for plugin in sides)]
+                                      for plugin in variants)]
             for name, row in cells.items()
             for backend in sorted({backend for backend, _ in row})]
     return list_table(
-        ['Scenario', 'Back end', *(heads[plugin] for plugin in sides)], rows)
+        ['Scenario', 'Back end',
+         *(headings[plugin] for plugin in variants)], rows)
 
 
 def list_table(headings: list[str], rows: list[list[str]]) -> str:

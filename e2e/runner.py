@@ -33,28 +33,28 @@ class Runner:
         self.failed = 0
         self.ran = 0
         #: The class of the running suite.
-        self.kind: type[trial_mod.Trial] = trial_mod.Trial
+        self.trial_class: type[trial_mod.Trial] = trial_mod.Trial
 
-    def wanted(self, name: str) -> bool:
+    def is_selected(self, name: str) -> bool:
         return not self.only or any(
-            fnmatch.fnmatch(name, one) for one in self.only)
+            fnmatch.fnmatch(name, pattern) for pattern in self.only)
 
-    def nova_compute(self, plugin: bool) -> None:
+    def set_up_nova_compute(self, plugin: bool) -> None:
         """Set nova-compute up for the following trials."""
         if plugin:
             plugin_mod.install(self.lab)
         else:
             self.stack.procs.stop('nova-compute')
             plugin_mod.uninstall()
-        self.kind(self.stack, plugin).compute.restart(plugin)
+        self.trial_class(self.stack, plugin).compute.restart(plugin)
         # An interrupted run leaves its servers.
-        cloud_mod.Cloud(self.stack).sweep()
+        cloud_mod.Cloud(self.stack).delete_all()
 
-    def trial(self, suite: str, scenario: trial_mod.Scenario,
-              plugin: bool) -> None:
+    def run_trial(self, suite: str, scenario: trial_mod.Scenario,
+                  plugin: bool) -> None:
         """Run a trial in a cloud without servers and volumes."""
         began = time.monotonic()
-        trial = self.kind(self.stack, plugin)
+        trial = self.trial_class(self.stack, plugin)
         name = scenario.name
         try:
             outcome, passed = scenario.run(trial), True
@@ -63,11 +63,11 @@ class Runner:
             self.keep_logs(f'{name}-{"plugin" if plugin else "stock"}',
                            traceback.format_exc(), trial)
         try:
-            self._tidy(trial, passed)
+            self._clean_up(trial, passed)
         except Exception as exc:
             traceback.print_exc()
             if passed:
-                outcome, passed = f'not cleaned up: {exc}', False
+                outcome, passed = f'the cleanup failed: {exc}', False
         result = results.Result(
             suite, name, scenario.title, self.lab.backend, plugin, passed,
             outcome, round(time.monotonic() - began, 1))
@@ -76,7 +76,7 @@ class Runner:
         self.ran += 1
         self.failed += not passed
 
-    def _tidy(self, trial: trial_mod.Trial, passed: bool) -> None:
+    def _clean_up(self, trial: trial_mod.Trial, passed: bool) -> None:
         # A failed trial may leave nova-compute down or with its options.
         compute = trial.compute
         if not passed or (compute.plugin, compute.extra) not in (
@@ -84,14 +84,14 @@ class Runner:
             compute.restart(trial.plugin)
         elif not compute.is_running():
             compute.start()
-        trial.sweep()
+        trial.delete_all()
         # The hourly limit counts removals in the store, and many trials run
         # in an hour.
         for path in trial.plugin_files('store*'):
             path.unlink()
         left = stack_mod.loop_devices(self.lab)
         if left:
-            raise trial_mod.Failed(f'left on the host: {left}')
+            raise trial_mod.Failed(f'remaining loop devices: {left}')
 
     def keep_logs(self, name: str, text: str,
                   trial: trial_mod.Trial) -> None:
@@ -100,7 +100,7 @@ class Runner:
             f'{time.strftime("%H%M%S")}-{self.lab.backend}-{name}')
         target.mkdir(parents=True, exist_ok=True)
         (target / 'failure.txt').write_text(
-            text + '\n' + '\n'.join(trial.audit_lines()) + '\n')
+            text + '\n' + '\n'.join(trial.log_lines()) + '\n')
         for service in logs_mod.SERVICES:
             (target / f'{service}.log').write_text(
                 '\n'.join(trial.logs.lines(service)) + '\n')

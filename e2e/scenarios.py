@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Further circumstances of a reboot: run on both back ends, with and without
-the plugin.
+"""Further conditions of a reboot, on both back ends, with and without the
+plugin.
 
 Stock Nova is checked as strictly as the plugin: a repair by the plugin is only
 worth a line in the table when stock Nova really fails.
@@ -15,13 +15,13 @@ from e2e.trial import Failed, HEALTHY, Suite, Trial
 
 SCENARIOS = Suite()
 
-DIES = 'reboot fails, server in ERROR'
-BACK = 'disk comes back, unknown to Cinder'
-CLEAN = 'reboot succeeds, mapping removed'
-SAME = 'reboot succeeds, nothing changed'
+REBOOT_FAILS = 'reboot fails, server in ERROR'
+DISK_RETURNS = 'disk is connected without an attachment in Cinder'
+MAPPING_REMOVED = 'reboot succeeds, mapping removed'
+NOTHING_CHANGED = 'reboot succeeds, nothing changed'
 
 
-def stock(t: Trial, server: str, is_gone: bool = False) -> str:
+def expect_stock(t: Trial, server: str, is_gone: bool = False) -> str:
     """Check the outcome on stock Nova when the attachment of B is gone.
 
     The disk comes back where nothing checks that the host may have it.
@@ -31,17 +31,17 @@ def stock(t: Trial, server: str, is_gone: bool = False) -> str:
     is_back = t.backend == 'rbd' and not is_gone
     t.expect(server, 'ACTIVE' if is_back else 'ERROR', 'root A B',
              attachments=HEALTHY, off=not is_back)
-    return BACK if is_back else DIES
+    return DISK_RETURNS if is_back else REBOOT_FAILS
 
 
-def stock_twice(t: Trial, server: str, is_gone: bool = False) -> str:
+def expect_stock_again(t: Trial, server: str, is_gone: bool = False) -> str:
     """Check the same, and then the status of B or a second reboot."""
-    outcome = stock(t, server, is_gone)
-    if outcome == BACK:
+    outcome = expect_stock(t, server, is_gone)
+    if outcome == DISK_RETURNS:
         t.expect_volume('B', 'available', on_host=True)
         return outcome
     t.reboot(server)
-    return stock(t, server, is_gone) + ', every time'
+    return expect_stock(t, server, is_gone) + ', every time'
 
 
 @SCENARIOS.add('Healthy server', stock=True)
@@ -53,19 +53,19 @@ def healthy(t: Trial) -> str:
     t.reboot(server, 'SOFT')
     t.expect(server, 'ACTIVE', 'root A B')
     t.expect_no_removal()
-    return SAME
+    return NOTHING_CHANGED
 
 
-@SCENARIOS.add('Server in ERROR from an earlier stock reboot', stock=True)
+@SCENARIOS.add('Server in ERROR after a reboot by stock Nova', stock=True)
 def error_healed(t: Trial) -> str:
     server = t.damaged_in_error()
     t.reboot(server)
     if not t.plugin:
-        stock(t, server, is_gone=True)
+        expect_stock(t, server, is_gone=True)
         return 'stays in ERROR'
     t.expect(server, 'ACTIVE', 'root A')
     t.expect_volume('B', 'gone', on_host=False)
-    return 'healed: ACTIVE, mapping removed'
+    return 'server ACTIVE, mapping removed'
 
 
 @SCENARIOS.add('Stale attachment, reserved', stock=True)
@@ -77,7 +77,7 @@ def stale_reserved(t: Trial) -> str:
     if t.plugin:
         t.expect(server, 'ACTIVE', 'root A')
         t.expect_volume('left-over', 'available', on_host=False)
-        t.expect_audit('event=removed', 'reason=stale-attachment',
+        t.expect_log_line('event=removed', 'reason=stale-attachment',
                        f'attachment={attachment}')
         return 'attachment removed, volume available'
     t.expect(server, 'ACTIVE', 'root A',
@@ -85,8 +85,8 @@ def stale_reserved(t: Trial) -> str:
     return 'volume stays reserved'
 
 
-@SCENARIOS.add('Multiattach volume of two guests of this host, one dangling',
-               stock=True)
+@SCENARIOS.add('Multiattach volume of two guests of this host, dangling in '
+               'one', stock=True)
 def multiattach(t: Trial) -> str:
     t.volume('B', multiattach=True)
     first = t.server('A', 'B')
@@ -97,10 +97,10 @@ def multiattach(t: Trial) -> str:
     t.expect(second, 'ACTIVE', 'other-root B')
     if t.plugin:
         t.expect(first, 'ACTIVE', 'root A')
-        t.expect_audit('event=removing', 'reason=attached-elsewhere')
+        t.expect_log_line('event=removing', 'reason=attached-elsewhere')
         outcome = 'mapping removed, the other guest keeps the disk'
     else:
-        outcome = stock(t, first)
+        outcome = expect_stock(t, first)
     t.reboot(second)
     t.expect(second, 'ACTIVE', 'other-root B')
     t.expect_volume('B', 'in-use', on_host=True)
@@ -116,7 +116,7 @@ def rescued(t: Trial) -> str:
     t.equal('status', t.wait_server(server), 'RESCUE')
     t.lose_attachment(server, 'B')
     try:
-        t.press_reboot(server)
+        t.request_reboot(server)
         raise Failed('the reboot was accepted')
     except api.ApiError as exc:
         t.equal('answer to the reboot', exc.code, 409)
@@ -128,7 +128,7 @@ def rescued(t: Trial) -> str:
     if t.plugin:
         t.expect_clean(server)
     return 'reboot refused (409); after unrescue: ' + (
-        CLEAN if t.plugin else stock(t, server))
+        MAPPING_REMOVED if t.plugin else expect_stock(t, server))
 
 
 @SCENARIOS.add('Soft reboot', stock=True)
@@ -137,7 +137,7 @@ def soft_reboot(t: Trial) -> str:
     server = t.damaged('attachment-deleted')
     t.reboot(server, 'SOFT')
     # Where the old domain cannot be restarted, Nova makes it a hard reboot.
-    return _softly(t, server, becomes_hard=t.backend != 'rbd')
+    return _after_soft_reboot(t, server, becomes_hard=t.backend != 'rbd')
 
 
 @SCENARIOS.add('Soft reboot of a paused guest', stock=True)
@@ -148,25 +148,26 @@ def soft_reboot_paused(t: Trial) -> str:
     server = t.damaged('attachment-deleted')
     stack_mod.virsh('suspend', server)
     t.reboot(server, 'SOFT')
-    return _softly(t, server, becomes_hard=True)
+    return _after_soft_reboot(t, server, becomes_hard=True)
 
 
-def _softly(t: Trial, server: str, becomes_hard: bool) -> str:
+def _after_soft_reboot(t: Trial, server: str, becomes_hard: bool) -> str:
     if t.plugin:
         t.expect_no_removal()
-        t.expect_audit('WARNING', 'event=withheld', 'soft-reboot')
+        t.expect_log_line('WARNING', 'event=withheld', 'soft-reboot')
         t.expect(server, 'ACTIVE', 'root A B', attachments=HEALTHY,
                  inside='root A' if becomes_hard else 'root A B')
         t.reboot(server)
         t.expect_clean(server)
         return ('reboot succeeds with%s the disk, mapping kept; a hard '
                 'reboot removes it' % ('out' * becomes_hard))
-    if stock(t, server) == BACK:
+    if expect_stock(t, server) == DISK_RETURNS:
         return 'reboot succeeds with the disk'
-    return DIES
+    return REBOOT_FAILS
 
 
-@SCENARIOS.add('Administrator of another project presses reboot', stock=True)
+@SCENARIOS.add('Hard reboot by an administrator of another project',
+               stock=True)
 def other_project(t: Trial) -> str:
     """Reboot with a token that sees none of the server's attachments."""
     server = t.server('A', 'B')
@@ -177,11 +178,11 @@ def other_project(t: Trial) -> str:
     t.reboot(server, who=api.ADMIN)
     if t.plugin:
         t.expect_clean(server)
-        return 'healthy disks stay, the dangling one goes'
-    return stock_twice(t, server)
+        return 'healthy disks stay, the dangling one is removed'
+    return expect_stock_again(t, server)
 
 
-@SCENARIOS.add('Reboot resumed by nova-compute at its start', stock=True)
+@SCENARIOS.add('Hard reboot resumed at the start of nova-compute', stock=True)
 def resumed(t: Trial) -> str:
     """Kill nova-compute in a reboot that it resumes at its next start.
 
@@ -189,7 +190,7 @@ def resumed(t: Trial) -> str:
     defined, with everything healthy; B is made to dangle while it is down.
     """
     server = t.server('A', 'B')
-    t.killed_in_reboot(
+    t.kill_in_reboot(
         server,
         'nova.virt.libvirt.driver:LibvirtDriver._get_guest_xml:before')
     t.lose_attachment(server, 'B')
@@ -202,33 +203,33 @@ def resumed(t: Trial) -> str:
             'the failure of nova-compute')
         t.stack.procs.stop('nova-compute')
         t.compute.start()
-        stock_twice(t, server)
-        return ('**nova-compute does not come up**; at its second start: '
-                + DIES)
+        expect_stock_again(t, server)
+        return ('**nova-compute does not start**; at its second start: '
+                + REBOOT_FAILS)
     t.compute.start()
     t.wait_server(server)
     if t.plugin:
         t.expect_clean(server)
-        return CLEAN
-    return stock_twice(t, server)
+        return MAPPING_REMOVED
+    return expect_stock_again(t, server)
 
 
-@SCENARIOS.add('Attachments that another project made for the server')
+@SCENARIOS.add('Attachments of the server that another project created')
 def foreign_attachments(t: Trial) -> str:
     """Check that they neither keep a dangling disk nor are touched."""
     server = t.damaged('attachment-deleted')
-    foreign = [t.foreign_attachment(server, number < 8)
+    foreign = [t.add_foreign_attachment(server, number < 8)
                for number in range(12)]
     t.reboot(server)
-    t.equal('mappings', t.view(server).bdms, ('A', 'root'))
+    t.equal('mappings', t.state_of(server).bdms, ('A', 'root'))
     t.expect_volume('B', 'available', on_host=False)
     known = {one['id'] for one in t.attachments(server)}
     t.equal('foreign attachments', sorted(known.intersection(foreign)),
             sorted(foreign))
-    return 'mapping removed, the twelve of the other project left alone'
+    return 'mapping removed, the twelve of the other project unchanged'
 
 
-@SCENARIOS.add('A flood of reserved attachments of the own project')
+@SCENARIOS.add('Sixty reserved attachments that its project created')
 def flood(t: Trial) -> str:
     """Check that none is deleted, and the mapping is removed anyway."""
     server = t.damaged('attachment-deleted')
@@ -236,17 +237,17 @@ def flood(t: Trial) -> str:
     for _ in range(60):
         t.create_attachment(server, 'left-over', connected=False)
     t.reboot(server)
-    t.equal('mappings', t.view(server).bdms, ('A', 'root'))
-    t.expect_audit('WARNING', 'reason=stale-attachment', 'over-limit')
+    t.equal('mappings', t.state_of(server).bdms, ('A', 'root'))
+    t.expect_log_line('WARNING', 'reason=stale-attachment', 'over-limit')
     t.equal('attachments', len(t.attachments(server)), 2 + 60)
-    lines = len(t.audit_lines())
+    lines = len(t.log_lines())
     if lines > 30:
-        raise Failed(f'{lines} lines in the log')
+        raise Failed(f'{lines} log lines')
     t.restart(bdm_cleanup={'max_removals': '60',
                            'max_removals_per_hour': '60'})
     t.reboot(server)
     t.expect_clean(server)
-    return (f'mapping removed, no attachment deleted, {lines} lines; with '
+    return (f'mapping removed, no attachment deleted, {lines} log lines; with '
             'higher limits all attachments deleted')
 
 
@@ -258,55 +259,56 @@ def locked(t: Trial) -> str:
     t.reboot(server, who=api.ADMIN)
     t.expect_no_removal()
     for reason in ('volume-available', 'stale-attachment'):
-        t.expect_audit('event=withheld', f'reason={reason}', 'server-locked')
+        t.expect_log_line('event=withheld', f'reason={reason}',
+                          'server-locked')
     t.expect(server, 'ACTIVE', 'root A B', inside='root A',
              attachments=f'{HEALTHY} left-over:attached')
     t.action(server, {'unlock': None}, api.ADMIN)
     t.reboot(server)
     t.expect_clean(server)
-    return ('reboot succeeds without the disk, nothing is removed; unlocked, '
-            'the next one cleans up')
+    return ('reboot succeeds without the disk, nothing is removed; after the '
+            'unlock the next one cleans up')
 
 
-@SCENARIOS.add('Mode off')
+@SCENARIOS.add('``mode = off``')
 def mode_off(t: Trial) -> str:
-    return _as_without(t, 'off')
+    return _reboot_in_mode(t, 'off')
 
 
-@SCENARIOS.add('Mode observe')
+@SCENARIOS.add('``mode = observe``')
 def observe_mode(t: Trial) -> str:
     """Check that nothing is removed; Nova 26 has no cleanup of its own."""
-    return _as_without(t, 'observe')
+    return _reboot_in_mode(t, 'observe')
 
 
-def _as_without(t: Trial, mode: str) -> str:
+def _reboot_in_mode(t: Trial, mode: str) -> str:
     """Reboot a server with a dangling disk as stock Nova does."""
     server = t.damaged('attachment-deleted')
     t.restart(bdm_cleanup={'mode': mode})
     t.reboot(server)
-    outcome = stock_twice(t, server)
+    outcome = expect_stock_again(t, server)
     t.expect_no_removal()
     if mode == 'observe':
-        t.expect_audit('event=withheld', 'reason=volume-available',
+        t.expect_log_line('event=withheld', 'reason=volume-available',
                        'observe-mode')
-        return 'reported; as without: ' + outcome
-    t.equal('audit lines', t.audit_lines(), [])
-    return 'as without: ' + outcome
+        return 'reported; as without the plugin: ' + outcome
+    t.equal('log lines', t.log_lines(), [])
+    return 'as without the plugin: ' + outcome
 
 
-@SCENARIOS.add('A key in ``[bdm_cleanup]`` that does not exist')
+@SCENARIOS.add('An unknown option in ``[bdm_cleanup]``')
 def unknown_key(t: Trial) -> str:
     """Check that ``modes = enforce`` keeps the plugin off and logs why."""
     server = t.damaged('attachment-deleted')
     options = {'modes': 'enforce'}
     t.logs.mark()
-    # Without all other options: the mode is the default.
+    # No other options: the mode is the default.
     t.compute.restart(False, {plugin_mod.GROUP: options})
     _expect_refusal(t)
     t.logs.mark()
     t.reboot(server)
-    outcome = stock(t, server)
-    t.equal('audit lines', t.audit_lines(), [])
+    outcome = expect_stock(t, server)
+    t.equal('log lines', t.log_lines(), [])
     check = t.client.host('check')
     t.equal('exit code of check', check.code, 2)
     if 'modes' not in check.output + check.errors:
@@ -319,8 +321,8 @@ def unknown_key(t: Trial) -> str:
     processes.wait_until(lambda: not t.compute.is_running(),
                          'the end of nova-compute')
     _expect_refusal(t)
-    return (f'CRITICAL line, as without: {outcome}; with ``required`` '
-            'nova-compute does not start')
+    return (f'CRITICAL line, as without the plugin: {outcome}; with '
+            '``required`` nova-compute does not start')
 
 
 def _expect_refusal(t: Trial) -> None:
@@ -333,8 +335,8 @@ def _expect_refusal(t: Trial) -> None:
 
 
 @SCENARIOS.add('Detach and attach through Nova')
-def ordinary_life(t: Trial) -> str:
-    """Check that everything the plugin did not touch works as before."""
+def detach_attach(t: Trial) -> str:
+    """Check that operations without a hook work as before."""
     server = t.server('A', 'B')
     t.detach(server, t.volumes['B'])
     t.expect(server, 'ACTIVE', 'root A')
@@ -343,6 +345,6 @@ def ordinary_life(t: Trial) -> str:
     t.expect(server, 'ACTIVE', 'root A B')
     t.reboot(server)
     t.expect(server, 'ACTIVE', 'root A B')
-    return SAME
+    return NOTHING_CHANGED
 
 

@@ -22,16 +22,16 @@ from e2e import (
 DRIVERS = pathlib.Path(__file__).parent / 'cinder_driver'
 QEMU_CONF = pathlib.Path('/etc/libvirt/qemu.conf')
 
-#: Stopped last, and in the reverse order of their start.
-BASE = ('mariadb', 'epmd', 'rabbitmq', 'virtlogd', 'libvirtd',
-        'ceph-mon', 'ceph-mgr', 'ceph-osd')
+#: The processes that are stopped last, in the reverse order of their start.
+STOPPED_LAST = ('mariadb', 'epmd', 'rabbitmq', 'virtlogd', 'libvirtd',
+                'ceph-mon', 'ceph-mgr', 'ceph-osd')
 
 
 def _log(text: str) -> None:
     print(time.strftime('%H:%M:%S'), text, flush=True)
 
 
-def listening(port: int) -> bool:
+def answers_http(port: int) -> bool:
     done = lab_mod.run('curl', '-s', '-o', '/dev/null', '--max-time', '20',
                        f'http://127.0.0.1:{port}/', check=False)
     return done.returncode == 0
@@ -52,8 +52,7 @@ class Stack:
         """Start the services that do not run; safe to call again."""
         began = time.monotonic()
         if self.lab.directory.exists() and not self._filled.exists():
-            # An earlier start failed half way; its remains are not completed
-            # but wiped.
+            # An earlier start failed half way: delete what it has left.
             self.down(wipe=True)
         self.lab.make_directories()
         machine.check_ports(self.lab)
@@ -63,16 +62,16 @@ class Stack:
         self._rabbitmq()
         if new:
             database.create(self.lab)
-            _log('databases made')
+            _log('the databases are created')
         self._libvirt()
         if self.lab.is_rbd():
             self.ceph.up()
-            _log('Ceph is up')
+            _log('Ceph is running')
         self.start('keystone')
         self._wait_for_port('keystone')
         if new:
             identity.fill_keystone()
-            api.forget_logins()  # their catalog has no endpoints
+            api.drop_sessions()  # their catalog has no endpoints
         for name in ('placement', 'nova-api', 'cinder-api', 'glance',
                      'neutron', 'cinder-scheduler', 'cinder-volume',
                      'nova-conductor', 'nova-scheduler'):
@@ -85,12 +84,13 @@ class Stack:
         if new:
             identity.fill_cloud()
             self._filled.touch()
-        _log(f'cloud ({self.lab.backend}) up in '
+        _log(f'the cloud ({self.lab.backend}) started in '
              f'{time.monotonic() - began:.0f} s')
 
     @staticmethod
     def _wait_for_port(name: str) -> None:
-        processes.wait_until(lambda: listening(lab_mod.PORTS[name]), name, 90)
+        processes.wait_until(
+            lambda: answers_http(lab_mod.PORTS[name]), name, 90)
 
     def _rabbitmq(self) -> None:
         home = self.lab.directory / 'rabbitmq'
@@ -118,7 +118,8 @@ class Stack:
         self.procs.stop('rabbitmq')
         self._rabbitmq()
         processes.wait_until(
-            lambda: processes.accepts(lab_mod.PORTS['rabbitmq']), 'RabbitMQ')
+            lambda: processes.is_listening(lab_mod.PORTS['rabbitmq']),
+            'RabbitMQ')
 
     def _libvirt(self) -> None:
         for path in ('/run/libvirt', '/var/log/libvirt/qemu',
@@ -201,7 +202,8 @@ class Stack:
                 virsh('undefine', domain)
             if self.lab.is_rbd():
                 virsh('secret-undefine', lab_mod.CEPH_SECRET)
-        services = [name for name in self.procs.names() if name not in BASE]
+        services = [name for name in self.procs.names()
+                    if name not in STOPPED_LAST]
         with futures.ThreadPoolExecutor(8) as pool:
             list(pool.map(self.procs.stop, services))
         for name in self.procs.names():
@@ -213,7 +215,7 @@ class Stack:
             shutil.move(str(before), QEMU_CONF)
         if wipe:
             shutil.rmtree(self.lab.directory)
-        _log('cloud down')
+        _log('the cloud is stopped')
 
 
 def virsh(*arguments: str, uri: str = ceph.LIBVIRT) -> str | None:

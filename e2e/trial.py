@@ -37,7 +37,7 @@ HOOKS = pathlib.Path(__file__).parent / 'hooks'
 
 
 class Failed(AssertionError):
-    """A difference between the seen and the required state."""
+    """A difference between the actual and the expected state."""
 
 
 Run = Callable[['Trial'], str]
@@ -71,7 +71,7 @@ class Suite(list[Scenario]):
 
 
 @dataclasses.dataclass(frozen=True)
-class View:
+class ServerState:
     """One server as seen from five sides; volumes by their short names."""
 
     status: str
@@ -109,7 +109,7 @@ class Trial(cloud_mod.Cloud):
         #: The other server that now has B.
         self.other: str | None = None
 
-    # -- building ----------------------------------------------------------
+    # -- creating ----------------------------------------------------------
 
     def volume(self, name: str, multiattach: bool = False) -> str:
         self.volumes[name] = self.create_volume(
@@ -164,7 +164,7 @@ class Trial(cloud_mod.Cloud):
         self.compute.restart(self.plugin, options)
         self.logs.mark()
 
-    # -- behind Nova's back ------------------------------------------------
+    # -- changes without Nova ----------------------------------------------
 
     def damage(self, server: str, name: str) -> str:
         """Damage B, or the root; return the volume concerned."""
@@ -245,20 +245,23 @@ class Trial(cloud_mod.Cloud):
             lambda: not self.stack.procs.is_running('nova-compute'),
             'SIGKILL of nova-compute', pause=0.1)
 
-    def killed_in_reboot(self, server: str, point: str) -> None:
+    def kill_in_reboot(self, server: str, point: str) -> None:
         """Hard-reboot a server, and kill nova-compute at a point."""
         self.stop_at(point, 'kill')
-        self.press_reboot(server)
+        self.request_reboot(server)
         self.wait_killed()
 
-    def paused_in_reboot(self, server: str, point: str) -> None:
-        """Hard-reboot; nova-compute waits at a point until :meth:`go_on`."""
+    def pause_in_reboot(self, server: str, point: str) -> None:
+        """Hard-reboot a server, and pause nova-compute at a point.
+
+        It goes on after :meth:`let_continue`.
+        """
         self.stop_at(point, 'pause')
-        self.press_reboot(server)
+        self.request_reboot(server)
         processes.wait_until((self.lab.run / 'reached').exists,
                              'nova-compute to pause', pause=0.1)
 
-    def go_on(self) -> None:
+    def let_continue(self) -> None:
         (self.lab.run / 'go').touch()
 
     @contextlib.contextmanager
@@ -272,32 +275,33 @@ class Trial(cloud_mod.Cloud):
             processes.wait_until(
                 lambda: self.show_volume(self.volumes['root']), 'cinder-api')
 
-    # -- looking, without changing anything --------------------------------
+    # -- reading the state -------------------------------------------------
 
-    def _short(self, volume: Any) -> str:
+    def _short_name(self, volume: Any) -> str:
         return next((name for name, known in self.volumes.items()
                      if known == volume), str(volume))
 
-    def view(self, server: str) -> View:
+    def state_of(self, server: str) -> ServerState:
         shown = self.show_server(server)
         running = self.domain(server)
-        return View(
+        return ServerState(
             status=shown['status'],
-            bdms=tuple(sorted(map(self._short, database.mapped(server)))),
+            bdms=tuple(sorted(map(
+                self._short_name, database.mapped_volumes(server)))),
             attachments=tuple(sorted(
-                f'{self._short(one["volume_id"])}:{one["status"]}'
+                f'{self._short_name(one["volume_id"])}:{one["status"]}'
                 for one in self.attachments(server))),
             domain=running,
             guest=self.guest(server) if running is not None else None,
         )
 
     def domain(self, server: str) -> tuple[str, ...] | None:
-        _, uri = self.where(server)
+        _, uri = self.location_of(server)
         state = stack_mod.virsh('domstate', server, uri=uri)
         if state is None or state.strip() != 'running':
             return None
         xml = stack_mod.virsh('dumpxml', server, uri=uri) or ''
-        return tuple(sorted(self._short(serial) for serial in re.findall(
+        return tuple(sorted(self._short_name(serial) for serial in re.findall(
             r'<serial>([0-9a-f-]{36})</serial>', xml)))
 
     def guest(self, server: str) -> tuple[str, ...] | None:
@@ -307,7 +311,7 @@ class Trial(cloud_mod.Cloud):
         names = {size: name for name, size in SIZES.items()}
         return tuple(sorted(names.get(size, f'{size} GiB') for size in disks))
 
-    def on_host(self, name: str) -> list[str]:
+    def traces_on_host(self, name: str) -> list[str]:
         """Return the traces of a volume on this machine."""
         volume = self.volumes[name]
         if self.lab.is_rbd():
@@ -318,7 +322,7 @@ class Trial(cloud_mod.Cloud):
             left.append('link')
         return left
 
-    # -- required state ----------------------------------------------------
+    # -- expected state ----------------------------------------------------
 
     def expect(self, server: str, status: str, disks: str,
                inside: str | None = None,
@@ -345,12 +349,12 @@ class Trial(cloud_mod.Cloud):
         attached = tuple(f'{name}:attached' for name in names)
         if attachments is not None:
             attached = tuple(sorted(attachments.split()))
-        wanted = View(status=status, bdms=names, attachments=attached,
-                      domain=running, guest=running)
-        seen = self.view(server)
+        wanted = ServerState(status=status, bdms=names, attachments=attached,
+                             domain=running, guest=running)
+        seen = self.state_of(server)
         if seen != wanted:
             fault = self.show_server(server).get('fault', {})
-            raise Failed(f'server is {seen}\n  instead of {wanted}\n  '
+            raise Failed(f'server is {seen}\n  expected {wanted}\n  '
                          f'fault: {fault.get("message")}')
 
     def expect_volume(self, name: str, status: str,
@@ -362,8 +366,9 @@ class Trial(cloud_mod.Cloud):
         self.equal(f'status of {name}', seen['status'] if seen else 'gone',
                    status)
         if on_host is not None:
-            left = self.on_host(name)
-            self.equal(f'{name} on the host {left}', bool(left), on_host)
+            left = self.traces_on_host(name)
+            self.equal(f'whether {name} is on the host ({left})', bool(left),
+                       on_host)
 
     def expect_clean(self, server: str) -> None:
         """Check that the cleanup is finished, and nothing is left."""
@@ -374,28 +379,28 @@ class Trial(cloud_mod.Cloud):
     @staticmethod
     def equal(what: str, seen: Any, wanted: Any) -> None:
         if seen != wanted:
-            raise Failed(f'{what}: {seen!r} instead of {wanted!r}')
+            raise Failed(f'{what}: {seen!r}, expected {wanted!r}')
 
-    def expect_audit(self, *words: str) -> None:
+    def expect_log_line(self, *words: str) -> None:
         """Check that the plugin has logged a line with these words."""
         if not self.logs.lines('nova-compute', 'bdm-cleanup:', *words):
-            raise Failed(f'no audit line with {words}; there are:\n  '
-                         + '\n  '.join(self.audit_lines()))
+            raise Failed(f'no log line with {words}; the log lines:\n  '
+                         + '\n  '.join(self.log_lines()))
 
     def plugin_files(self, pattern: str = '*') -> list[pathlib.Path]:
         """Return the files that the plugin keeps."""
         return list(self.lab.nova_state.glob(f'bdm-cleanup/{pattern}'))
 
-    def audit_lines(self) -> list[str]:
+    def log_lines(self) -> list[str]:
         return self.logs.lines('nova-compute', 'bdm-cleanup:')
 
     def expect_no_removal(self) -> None:
-        lines = [one for one in self.audit_lines() if 'event=removed' in one]
+        lines = [one for one in self.log_lines() if 'event=removed' in one]
         self.equal('removals in the log', lines, [])
 
     def expect_order(self, server: str, name: str,
                      attachment: str | None = None) -> None:
-        """Check the order guest off, host disconnected, row gone, Cinder told.
+        """Check the order of the four steps of a cleanup.
 
         Read from Nova's libvirt driver, Nova's database and Cinder's API;
         only the plugin's own journal tells when the host was disconnected.
@@ -403,17 +408,17 @@ class Trial(cloud_mod.Cloud):
         """
         volume = self.volumes[name]
         steps = [
-            ('guest off', self.logs.first(
+            ('guest off', self.logs.first_time(
                 'nova-compute', server, 'Instance destroyed successfully')),
-            ('row gone', database.deleted_at(server, volume)),
+            ('row deleted', database.mapping_deleted_at(server, volume)),
         ]
         if attachment is not None:
-            steps.append(('Cinder told', self.logs.first(
+            steps.append(('attachment deleted', self.logs.first_time(
                 'cinder-api', 'DELETE', f'/attachments/{attachment}')))
         missing = [what for what, when in steps if when is None]
         if missing:
-            raise Failed(f'not to be seen: {missing}; audit lines:\n  '
-                         + '\n  '.join(self.audit_lines()))
+            raise Failed(f'not logged: {missing}; the log lines:\n  '
+                         + '\n  '.join(self.log_lines()))
         times = [when for _, when in steps]
         if times != sorted(times):  # type: ignore[type-var]
             raise Failed(f'wrong order: {steps}')

@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 from e2e.devices import boot, prepare
-from e2e.machine import Unfit
+from e2e.machine import Unsuitable
 from e2e.results import list_table
 
 #: Seconds, with a margin for a busy host.
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the suite and return the exit code.
 
-    :raises Unfit: something is missing
+    :raises Unsuitable: something is missing
     """
     prepare.check()
     machine = prepare.Machine(pathlib.Path(args.dir).absolute() / 'devices')
@@ -133,6 +133,6 @@ def _environment() -> pathlib.Path:
         [sys.executable, prepare.ROOT / 'tools/environments.py',
          prepare.ENVIRONMENT], stdout=subprocess.PIPE, text=True)
     if built.returncode:
-        raise Unfit(
+        raise Unsuitable(
             f'the environment {prepare.ENVIRONMENT} could not be built')
     return pathlib.Path(built.stdout.split()[-1])

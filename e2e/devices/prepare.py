@@ -36,7 +36,7 @@ _MERGED = ('bin', 'lib', 'lib64', 'sbin')
 def check() -> None:
     """Check the requirements before anything else is done.
 
-    :raises Unfit: something is missing; one line names all of it
+    :raises Unsuitable: something is missing; one line names all of it
     """
     missing = []
     if os.geteuid() != 0:
@@ -47,7 +47,7 @@ def check() -> None:
         missing.append('apt and dpkg (the kernel and the storage programs '
                        'are Debian\'s)')
     if missing:
-        raise machine.Unfit('missing: ' + ', '.join(missing))
+        raise machine.Unsuitable('missing: ' + ', '.join(missing))
 
 
 class Machine:
@@ -67,7 +67,7 @@ class Machine:
     def prepare(self) -> None:
         """Make the parts that are missing or outdated.
 
-        :raises Unfit: apt or a program fails
+        :raises Unsuitable: apt or a program fails
         """
         self.directory.mkdir(parents=True, exist_ok=True)
         try:
@@ -83,7 +83,7 @@ class Machine:
                 _say(f'{kernel} and its programs are in {self.directory}, '
                      f'after {time.monotonic() - began:.0f} s')
         except subprocess.CalledProcessError as exc:
-            raise machine.Unfit(f'{exc.cmd[0]} failed: '
+            raise machine.Unsuitable(f'{exc.cmd[0]} failed: '
                           + _last_line(exc.stderr or exc.stdout)) from exc
 
     def copy_sources(self, python: pathlib.Path) -> None:
@@ -173,7 +173,7 @@ def _kernel_package() -> str:
                            capture_output=True, text=True, check=True).stdout
     found = re.search(r'Depends: (linux-image-\d\S*)', shown)
     if not found:
-        raise machine.Unfit(
+        raise machine.Unsuitable(
             'missing: Debian\'s package linux-image-amd64 (is the list of '
             'packages there? apt-get update)')
     return found.group(1)
