@@ -28,11 +28,11 @@ _OPTIONS = {
 
 #: The damage before a hard reboot; the root has a trial of its own.
 _REBOOT_DAMAGE = ('attachment-deleted', 'volume-deleted', 'status-reset',
-             'attached-elsewhere', 'transferred', 'stale-attachment')
+                  'attached-elsewhere', 'transferred', 'stale-attachment')
 
 #: The damage before a stop and start, and before the host boots.
 _START_DAMAGE = ('volume-deleted', 'status-reset', 'attached-elsewhere',
-             'stale-attachment')
+                 'stale-attachment')
 
 
 def _expect_cleanup(t: Trial, server: str, name: str, volume: str) -> str:

@@ -88,8 +88,8 @@ class ServerState:
 class Trial(cloud_mod.Cloud):
     """The operations and checks of one scenario.
 
-    It has the verbs of :mod:`nova_bdm_cleanup.tests.cloud.damage`; a volume
-    goes by its short name.
+    It has the operations of :mod:`nova_bdm_cleanup.tests.cloud.damage`; a
+    volume has a short name.
 
     :param plugin: whether the plugin is enabled in this trial
     """
@@ -213,7 +213,7 @@ class Trial(cloud_mod.Cloud):
         self.transfer(self.volumes[volume], to)
 
     def create_attachment(self, server: str, volume: str,
-                         connected: bool = True) -> str:
+                          connected: bool = True) -> str:
         return self.add_attachment(server, self.volumes[volume], connected)
 
     # -- stopping nova-compute at a point ----------------------------------

@@ -20,7 +20,7 @@ _CODE = 96
 
 
 class Broken(Exception):
-    """The machine did not come up, or went down too early."""
+    """The machine did not start, or ended too early."""
 
 
 def run(machine: prepare.Machine, python: pathlib.Path, name: str,
@@ -53,15 +53,15 @@ def run(machine: prepare.Machine, python: pathlib.Path, name: str,
         process = subprocess.Popen(
             _command(machine, share, console), stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, text=True, errors='replace')
-        late = threading.Timer(timeout, process.kill)
-        late.start()
+        watchdog = threading.Timer(timeout, process.kill)
+        watchdog.start()
         try:
             assert process.stdout is not None
             for line in process.stdout:
                 say(line.rstrip())
             process.wait()
         finally:
-            late.cancel()
+            watchdog.cancel()
             process.kill()
             process.wait()
             shutil.copytree(share / 'results', results, dirs_exist_ok=True)

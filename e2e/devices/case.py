@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One case: its volumes, targets and servers, and what it finds."""
+"""One case: its volumes, targets, servers and result."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Disk:
         return self.attached.server
 
     def connected(self) -> kernel.Connected:
-        """Return what the host has of the disk."""
+        """Return the devices of the disk on the host."""
         return kernel.connected(self.volume.id, self.target.address)
 
     def device(self) -> str:
@@ -91,7 +91,7 @@ class Case:
         self._servers: list[str] = []
         self._runs = 0
 
-    # -- making ------------------------------------------------------------
+    # -- creating ----------------------------------------------------------
 
     def volume(self, letter: str, project: str = 'project',
                megabytes: int = storage.MEGABYTES,
@@ -102,9 +102,10 @@ class Case:
         self.cinder.add(volume, project, encryption)
         return volume
 
-    def target(self, paths: int = 1, is_told: bool = True) -> storage.Target:
+    def target(self, paths: int = 1,
+               returns_portals: bool = True) -> storage.Target:
         """Create an iSCSI target; see :class:`e2e.devices.storage.Target`."""
-        target = storage.Target(uuid.uuid4().hex[:8], paths, is_told)
+        target = storage.Target(uuid.uuid4().hex[:8], paths, returns_portals)
         self._targets.append(target)
         return target
 
@@ -138,12 +139,12 @@ class Case:
         """
         server = self.host.server(*(disk.attached for disk in disks), **more)
         self._servers.append(server)
-        self.reboot(server, 'none', quietly=True)
+        self.reboot(server, 'none', is_setup=True)
         assert self.host.libvirt.is_running(server), \
             'the server did not start:\n' + self._tail()
         for disk in disks:
             self.expect(bool(disk.connected().maps) or disk.target.paths == 1,
-                        'no multipath was made')
+                        'there is no multipath device')
         return server
 
     def running(self, letter: str = 'a', paths: int = 1) -> Disk:
@@ -155,7 +156,7 @@ class Case:
     def connect(self, disk: Disk) -> None:
         """Connect a disk that belongs to no server."""
         status = self.nova(lambda: self.host.connect(disk.attached), 'none')
-        assert not status, 'it was not connected:\n' + self._tail()
+        assert not status, 'the disk was not connected:\n' + self._tail()
 
     def discover(self) -> None:
         """Discover the targets, as an operator may."""
@@ -164,7 +165,7 @@ class Case:
                        '-p', f'{storage.ADDRESSES[0]}:3260')
 
     def lose_power(self) -> None:
-        """Drop what the host has in memory, but not open-iscsi's records.
+        """Drop all state in memory, but not open-iscsi's records.
 
         Afterwards no guest runs and nothing of the case is connected.
         """
@@ -178,10 +179,10 @@ class Case:
         processes.wait_until(lambda: not any(map(kernel.sessions, iqns)),
                              'the end of all sessions', 20)
 
-    # -- behind Nova's back ------------------------------------------------
+    # -- changes without Nova ----------------------------------------------
 
     def lose_attachment(self, disk: Disk) -> None:
-        self.cinder.lose(disk.attached)
+        self.cinder.delete(disk.attached)
 
     def reset_status(self, disk: Disk) -> None:
         self.cinder.volumes[disk.volume.id]['status'] = 'available'
@@ -206,7 +207,7 @@ class Case:
             try:
                 return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             except TimeoutError:
-                # It then logs where it hangs.
+                # SIGABRT makes it log its stack.
                 os.kill(pid, signal.SIGABRT)
                 time.sleep(2)
                 os.kill(pid, signal.SIGKILL)
@@ -218,7 +219,7 @@ class Case:
             faulthandler.enable(open(self.directory / 'nova.log', 'a'))
             self.host.start(cleanup)
             if not self._disconnects:
-                _leave_connected()
+                _disable_disconnect()
             steps.Steps(path, kill_before).watch()
             function()
             status = 0
@@ -229,25 +230,25 @@ class Case:
             os._exit(status)
 
     def reboot(self, server: str, cleanup: str = 'plugin',
-               kill_before: int | None = None, quietly: bool = False) -> int:
+               kill_before: int | None = None, is_setup: bool = False) -> int:
         """Reboot a server hard, in a process of its own."""
         began = time.monotonic()
         lines = len(self.host.log())
         status = self.nova(lambda: self.host.reboot(server), cleanup,
                            kill_before)
-        if not quietly:
+        if not is_setup:
             self.result.reboot = time.monotonic() - began
-            self.result.logged += self._said(lines)
+            self.result.logged += self._plugin_lines(lines)
         return status
 
     def delete(self, server: str, cleanup: str) -> int:
         """Delete a server, in a process of its own."""
         lines = len(self.host.log())
         status = self.nova(lambda: self.host.delete(server), cleanup)
-        self.result.logged += self._said(lines)
+        self.result.logged += self._plugin_lines(lines)
         return status
 
-    def _said(self, lines: int) -> list[str]:
+    def _plugin_lines(self, lines: int) -> list[str]:
         """Return the plugin's log lines after the first ``lines`` lines."""
         return [line.partition('bdm-cleanup: ')[2]
                 for line in self.host.log()[lines:] if 'bdm-cleanup: ' in line]
@@ -257,19 +258,19 @@ class Case:
         return (self.directory / f'steps-{self._runs}'
                 ).read_text().splitlines()
 
-    # -- telling -----------------------------------------------------------
+    # -- results and checks ------------------------------------------------
 
-    def reboot_and_look(self, disk: Disk) -> int:
+    def reboot_and_record(self, disk: Disk) -> int:
         """Reboot the server of a disk; the table shows the disk before and
         after.
         """
-        self.look('before', disk)
+        self.record('before', disk)
         status = self.reboot(disk.server)
-        self.look('after', disk)
+        self.record('after', disk)
         return status
 
-    def look(self, when: str, disk: Disk) -> None:
-        """Add to the table what this host has of a disk."""
+    def record(self, when: str, disk: Disk) -> None:
+        """Add the devices of a disk on this host to the table."""
         text = str(disk.connected())
         if disk.volume.id in self.host.libvirt.secrets():
             text += ', a secret of libvirt'
@@ -289,13 +290,14 @@ class Case:
     def expect_gone(self, disk: Disk) -> None:
         """Check that a disk is gone everywhere, and the guest runs."""
         found = disk.connected()
-        self.expect(not found, f'the host still has {found}')
-        self.expect(not self.host.mappings(disk.volume), 'Nova has its row')
+        self.expect(not found, f'still connected: {found}')
+        self.expect(not self.host.mappings(disk.volume),
+                    'the mapping is not deleted')
         self.expect(disk.server not in [
-            one.server for one in self.cinder.of(disk.volume.id)],
-            'Cinder has its attachment')
+            one.server for one in self.cinder.attachments_of(disk.volume.id)],
+            'the attachment is not deleted')
         self.expect(disk.volume.id not in self.host.libvirt.secrets(),
-                    'libvirt has its secret')
+                    'the secret in libvirt is not deleted')
         self.expect_running(disk.server, 0)
 
     def expect_running(self, server: str, disks: int) -> None:
@@ -304,18 +306,19 @@ class Case:
                     'the guest does not run')
         found = self.host.libvirt.disks(server)
         self.expect(len(found) == disks,
-                    f'the guest has {found}, expected were {disks}')
+                    f'the guest has {found}, expected {disks} disks')
         instance = self.host.instance(server)
         self.expect((instance.vm_state, instance.task_state)
                     == ('active', None),
                     f'the server is {instance.vm_state}, '
                     f'{instance.task_state}')
 
-    def expect_idle(self, server: str, disks: int = 0) -> None:
+    def expect_nothing_to_do(self, server: str, disks: int = 0) -> None:
         """Check that the next reboot finds nothing to do."""
         before = len(self.cinder.changes)
-        said = self.reboot_next(server)
-        self.expect(not said, f'the next reboot says {said[:1]}')
+        lines_logged = self.reboot_next(server)
+        self.expect(not lines_logged,
+                    f'the next reboot logs {lines_logged[:1]}')
         self.expect(len(self.cinder.changes) == before,
                     'the next reboot changes something in Cinder')
         self.expect_running(server, disks)
@@ -326,18 +329,18 @@ class Case:
         :returns: the lines that the plugin logged
         """
         lines = len(self.host.log())
-        status = self.reboot(server, quietly=True)
+        status = self.reboot(server, is_setup=True)
         self.expect(status == 0, f'the next reboot ended with {status}')
-        said = self._said(lines)
-        self.fact('next reboot', events(said) or 'nothing to do')
-        return said
+        lines_logged = self._plugin_lines(lines)
+        self.fact('next reboot', events(lines_logged) or 'nothing to do')
+        return lines_logged
 
     def expect_log(self, *words: str) -> None:
         """Check that one line of the plugin contains all these words."""
         self.expect(
             any(all(word in line for word in words)
                 for line in self.result.logged),
-            f'no line of the plugin has all of {words}')
+            f'no log line of the plugin contains {words}')
 
     def _tail(self) -> str:
         return '\n'.join(self.host.log()[-30:])
@@ -345,14 +348,14 @@ class Case:
     # -- the end -----------------------------------------------------------
 
     def clean_up(self) -> None:
-        """Remove all that could reach the next case."""
+        """Remove everything that could affect the next case."""
         for volume in self._volumes:
             kernel.fail_queued(kernel.connected(volume.id, '').maps)
         for server in self._servers:
             self.host.libvirt.stop(server)
         for target in self._targets:
             _log_out(target)
-            target.die()
+            target.remove()
         for volume in self._volumes:
             _remove_maps(volume)
             with contextlib.suppress(OSError):
@@ -390,11 +393,11 @@ def _remove_maps(volume: storage.Volume) -> None:
                    check=False)
 
 
-def _leave_connected() -> None:
+def _disable_disconnect() -> None:
     """Disable the disconnect in the cleanup, and nowhere else."""
     cleanup = nova_manager.ComputeManager._delete_dangling_bdms
 
-    def without(*args: Any, **kwargs: Any) -> Any:
+    def without_disconnect(*args: Any, **kwargs: Any) -> Any:
         with mock.patch.object(iscsi.ISCSIConnector, 'disconnect_volume',
                                lambda *_, **__: None), \
                 mock.patch.object(nvmeof.NVMeOFConnector,
@@ -403,4 +406,4 @@ def _leave_connected() -> None:
             return cleanup(*args, **kwargs)
 
     mock.patch.object(nova_manager.ComputeManager, '_delete_dangling_bdms',
-                      without).start()
+                      without_disconnect).start()

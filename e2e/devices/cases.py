@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cases: how a disk comes to dangle, and what the cleanup must do with it.
+"""The cases: a disk dangles, and a cleanup must have a certain result.
 
 Each is a function of a :class:`e2e.devices.case.Case`; its docstring is its
 title.  It runs in its own process and directory.
@@ -33,13 +33,13 @@ _KEY = '0123456789abcdef' * 4
 
 
 @dataclasses.dataclass(frozen=True)
-class Described:
+class CaseDefinition:
     """A case and its properties.
 
     :ivar run: the case
     :ivar multipath: whether Nova uses multipath
     :ivar disconnects: whether it must fail when nothing is disconnected
-    :ivar alone: whether no other case may run meanwhile
+    :ivar alone: whether no other case may run at the same time
     :ivar weight: the approximate seconds that it takes, beside others
     """
 
@@ -58,19 +58,19 @@ class Described:
         return ' '.join((self.run.__doc__ or '').split()).rstrip('.')
 
 
-CASES: list[Described] = []
+CASES: list[CaseDefinition] = []
 
 
 def _case(**more: Any) -> Callable[[Run], Run]:
     def register(run: Run) -> Run:
-        CASES.append(Described(run, **more))
+        CASES.append(CaseDefinition(run, **more))
         return run
     return register
 
 
 def _clean(case: Case, disk: Disk) -> None:
     """Reboot the server of a dangling disk and check the cleanup."""
-    status = case.reboot_and_look(disk)
+    status = case.reboot_and_record(disk)
     case.expect(status == 0, f'the reboot ended with {status}')
     _expect_clean(case, disk)
 
@@ -78,13 +78,14 @@ def _clean(case: Case, disk: Disk) -> None:
 def _expect_clean(case: Case, disk: Disk) -> None:
     """Check that the disk is gone everywhere and nothing is left to do."""
     case.expect_gone(disk)
-    case.expect_idle(disk.server)
+    case.expect_nothing_to_do(disk.server)
 
 
-# -- CVE-2023-2088 side by side --------------------------------------------
+# -- CVE-2023-2088, three cleanups ------------------------------------------
 
 
-def _cve(case: Case, cleanup: str) -> tuple[dict[str, bool], Disk, str]:
+def _reboot_with_reused_lun(case: Case, cleanup: str
+                            ) -> tuple[dict[str, bool], Disk, str]:
     """Map another volume at the LUN of a dangling disk and reboot.
 
     :returns: the facts afterwards, the disk of the other volume, the server
@@ -109,8 +110,8 @@ def _cve(case: Case, cleanup: str) -> tuple[dict[str, bool], Disk, str]:
         'guest 1 writes to volume B':
             guests.mark(server) in other.volume.read(guests.OFFSET),
         'this host can write to volume B': any(
-            _reaches(device, other) for device in disks),
-        "Nova's row is left": bool(case.host.mappings(disk.volume))}
+            _write_reaches(device, other) for device in disks),
+        'the mapping is left': bool(case.host.mappings(disk.volume))}
     case.fact('after', ' '.join(
         [os.path.basename(device) for device in disks]
         + [f'{kernel.sessions(target)} session'] * bool(disks))
@@ -120,7 +121,7 @@ def _cve(case: Case, cleanup: str) -> tuple[dict[str, bool], Disk, str]:
     return now, other, server
 
 
-def _reaches(device: str, other: Disk) -> bool:
+def _write_reaches(device: str, other: Disk) -> bool:
     """Return whether a write to a device reaches the other volume."""
     offset = 1 << 20
     kernel.run('dd', 'if=/dev/zero', f'of={device}', 'bs=4096', 'count=1',
@@ -131,29 +132,31 @@ def _reaches(device: str, other: Disk) -> bool:
 
 @_case(disconnects=False)
 def cve_row_kept(case: Case) -> None:
-    """CVE-2023-2088, Nova's row kept: before 28, without the plugin."""
-    now, _, _ = _cve(case, 'none')
-    case.expect(all(now.values()), f'it is not as bad as that: {now}')
+    """CVE-2023-2088, no cleanup: Nova before 28, without the plugin."""
+    now, _, _ = _reboot_with_reused_lun(case, 'none')
+    case.expect(all(now.values()), f'expected all to be true: {now}')
 
 
 @_case(disconnects=False)
 def cve_builtin(case: Case) -> None:
-    """CVE-2023-2088, Nova's own cleanup: 28 and later, without the plugin."""
-    now, _, _ = _cve(case, 'builtin')
+    """CVE-2023-2088, Nova's own cleanup: Nova 28 and later, without the
+    plugin.
+    """
+    now, _, _ = _reboot_with_reused_lun(case, 'builtin')
     case.expect(list(now.values()) == [True, False, True, False],
-                f'it is not what was expected: {now}')
+                f'unexpected: {now}')
 
 
 @_case()
 def cve_plugin(case: Case) -> None:
     """CVE-2023-2088, the plugin."""
-    now, other, server = _cve(case, 'plugin')
-    case.expect(not any(now.values()), f'not all is safe: {now}')
-    case.expect_idle(server)
+    now, other, server = _reboot_with_reused_lun(case, 'plugin')
+    case.expect(not any(now.values()), f'expected all to be false: {now}')
+    case.expect_nothing_to_do(server)
     case.expect(other.volume.is_untouched(), 'volume B was changed')
 
 
-# -- the ways to connect ---------------------------------------------------
+# -- transports and paths --------------------------------------------------
 
 
 @_case()
@@ -169,14 +172,14 @@ def two_paths(case: Case) -> None:
     """iSCSI, two paths."""
     disk = case.running(paths=2)
     case.lose_attachment(disk)
-    _give_up(case, disk)
+    _stop_queueing(case, disk)
     _clean(case, disk)
 
 
 @_case(multipath=True)
 def one_path_dead(case: Case) -> None:
-    """iSCSI, two paths, one of them dead; Cinder calls the volume available
-    and has an attachment.
+    """iSCSI, two paths, one of them failed; the volume is available in
+    Cinder and has an attachment.
     """
     disk = case.running(paths=2)
     disk.target.lose_path()
@@ -184,7 +187,7 @@ def one_path_dead(case: Case) -> None:
     _clean(case, disk)
     case.expect(case.cinder.changes == [
         f'DELETE /attachments/{disk.attached.id}'],
-        f'Cinder was told {case.cinder.changes}')
+        f'requests to Cinder: {case.cinder.changes}')
 
 
 def _expect_stuck(case: Case, disk: Disk) -> None:
@@ -193,56 +196,56 @@ def _expect_stuck(case: Case, disk: Disk) -> None:
     Nova's own reboot fails; check that nothing has changed.
     """
     case.reboot(disk.server)
-    case.look('the guest stuck', disk)
+    case.record('while the guest cannot be killed', disk)
     case.expect_log('event=failed', 'power-off')
-    case.expect(case.host.mappings(disk.volume), 'the row is gone')
-    case.expect(disk.connected(), 'there is nothing left: the case is not '
-                'what it says')
+    case.expect(case.host.mappings(disk.volume), 'the mapping is deleted')
+    case.expect(disk.connected(), 'nothing is connected: the case does not '
+                'test what its title says')
     case.expect(not case.cinder.changes,
-                f'Cinder was told {case.cinder.changes}')
+                f'requests to Cinder: {case.cinder.changes}')
 
 
-def _give_up(case: Case, disk: Disk) -> None:
-    """Have multipathd stop waiting for a path now; it would do so a minute
+def _stop_queueing(case: Case, disk: Disk) -> None:
+    """Have multipathd stop waiting for a path now, and not only a minute
     after the last one was lost.
     """
-    kernel.wait_no_longer(disk.connected().maps)
+    kernel.stop_queueing(disk.connected().maps)
     processes.wait_until(lambda: 'queues' not in str(disk.connected()),
-                         'the end of waiting', 20)
+                         'the end of the queueing', 20)
 
 
 @_case(multipath=True, weight=50)
 def all_paths_dead(case: Case) -> None:
-    """iSCSI, two paths, both of them dead; the guest cannot be killed while
+    """iSCSI, two paths, both failed; the guest cannot be killed while
     multipathd waits for a path.
     """
     disk = case.running(paths=2)
-    disk.target.die()
+    disk.target.remove()
     case.cinder.attachments.clear()
     _expect_stuck(case, disk)
-    _give_up(case, disk)
+    _stop_queueing(case, disk)
     _clean(case, disk)
 
 
 @_case(multipath=True, weight=110)
 def held_open(case: Case) -> None:
-    """iSCSI, two dead paths, and a process that holds the multipath with data
-    it could not write.
+    """iSCSI, two failed paths, and a process that holds the multipath device
+    open with data that it cannot write.
     """
     disk = case.running(paths=2)
     device = disk.device()
     # The guest's writes would wait for a path, and it could not be killed.
     case.host.libvirt.stop(disk.server)
-    holder = _hold(device)
+    holder = _hold_open(device)
     try:
         case.reset_status(disk)
-        disk.target.die()
-        case.reboot_and_look(disk)
+        disk.target.remove()
+        case.reboot_and_record(disk)
         _expect_left(case, disk, case.result.logged, device)
         _expect_left(case, disk, case.reboot_next(disk.server), device)
         # Only the commands that the plugin gives an operator.
         commands = re.findall(r'`([^`]+)`', ' '.join(case.result.logged))
-        case.expect(len(commands) == 2, f'the log names {commands}')
+        case.expect(len(commands) == 2, f'the commands in the log: {commands}')
         release, remove = map(shlex.split, commands)
         kernel.run(*release)
     finally:
@@ -251,8 +254,8 @@ def held_open(case: Case) -> None:
         holder.kill()
         holder.wait(60)
     kernel.run(*remove)
-    case.expect(not disk.connected().maps, f'the commands {commands} leave '
-                f'{disk.connected()}')
+    case.expect(not disk.connected().maps,
+                f'left after the commands {commands}: {disk.connected()}')
     case.reboot_next(disk.server)
     case.expect_gone(disk)
 
@@ -262,24 +265,25 @@ def _expect_left(case: Case, disk: Disk, logged: list[str],
     """Check that nothing changes in Cinder while a device is left."""
     left = disk.connected()
     case.expect(left.maps and not left.disks,
-                f'left is {left}: the case is not what it says')
+                f'{left} is left: the case does not test what its '
+                'title says')
     case.expect(not case.cinder.changes,
-                f'Cinder was told {case.cinder.changes}')
-    case.expect(case.host.mappings(disk.volume), 'the row is gone')
+                f'requests to Cinder: {case.cinder.changes}')
+    case.expect(case.host.mappings(disk.volume), 'the mapping is deleted')
     case.expect(any('event=failed' in line and device in line
                     and 'multipath -f' in line for line in logged),
-                f'no line names {device} and the command: {logged}')
+                f'no log line has {device} and the command: {logged}')
 
 
 @_case(weight=110)
 def held_open_one_path(case: Case) -> None:
-    """iSCSI, one dead path, and a process that holds the disk with data it
-    could not write.
+    """iSCSI, one failed path, and a process that holds the disk open with data
+    that it cannot write.
     """
     disk = case.running()
-    holder = _hold(disk.device())
+    holder = _hold_open(disk.device())
     try:
-        disk.target.die()
+        disk.target.remove()
         case.cinder.attachments.clear()
         _clean(case, disk)
     finally:
@@ -287,7 +291,7 @@ def held_open_one_path(case: Case) -> None:
         holder.wait(60)
 
 
-def _hold(device: str) -> subprocess.Popen[bytes]:
+def _hold_open(device: str) -> subprocess.Popen[bytes]:
     """Start a process that holds a device and is no guest, like a backup."""
     # Unlike a guest's, its writes stay in this host's cache.
     holder = subprocess.Popen(
@@ -300,7 +304,7 @@ def _hold(device: str) -> subprocess.Popen[bytes]:
 
 @_case()
 def nvme_tcp(case: Case) -> None:
-    """NVMe/TCP; Cinder calls the volume available and has an attachment."""
+    """NVMe/TCP; the volume is available in Cinder and has an attachment."""
     disk = case.subsystem()
     case.server(disk)
     case.reset_status(disk)
@@ -309,15 +313,17 @@ def nvme_tcp(case: Case) -> None:
 
 @_case(disconnects=False)
 def nvme_tcp_dead(case: Case) -> None:
-    """NVMe/TCP, the subsystem is gone; the guest cannot be killed while the
-    kernel tries to connect again.
+    """NVMe/TCP, the subsystem is removed; the guest cannot be killed while the
+    kernel tries to reconnect.
     """
     disk = case.subsystem()
     case.server(disk)
     case.lose_attachment(disk)
     _expect_stuck(case, disk)
-    case.fact('its ctrl_loss_tmo', kernel.give_up(disk.target.address))
-    processes.wait_until(lambda: not disk.connected(), 'its end', 20)
+    case.fact('its ctrl_loss_tmo',
+              kernel.stop_reconnecting(disk.target.address))
+    processes.wait_until(lambda: not disk.connected(),
+                         'the end of the connection', 20)
     _clean(case, disk)
 
 
@@ -342,20 +348,20 @@ def _encrypted(case: Case, provider: str) -> None:
     case.expect((bool(case.host.libvirt.secrets()),
                  bool(disk.connected().maps))
                 == (provider == 'luks', provider == 'luks2'),
-                'the encryption is not what the case says')
+                'the encryption is not that of the title')
     case.lose_attachment(disk)
     _clean(case, disk)
 
 
 @_case()
 def luks_by_os_brick(case: Case) -> None:
-    """LUKS 2 over iSCSI, opened by os-brick's encryptor."""
+    """LUKS 2 over iSCSI, decrypted by os-brick."""
     _encrypted(case, 'luks2')
 
 
 @_case()
 def luks_by_qemu(case: Case) -> None:
-    """LUKS 1 over iSCSI, opened by QEMU with a secret of libvirt's."""
+    """LUKS 1 over iSCSI, decrypted by QEMU with a secret in libvirt."""
     _encrypted(case, 'luks')
 
 
@@ -372,7 +378,7 @@ class _Neighbour:
     def start(self, case: Case) -> None:
         """Start its guest, for the first time or once more."""
         if self.device:
-            case.reboot(self.disk.server, 'none', quietly=True)
+            case.reboot(self.disk.server, 'none', is_setup=True)
         else:
             case.server(self.disk, project='other')
         self.device = self.disk.device()
@@ -386,7 +392,7 @@ class _Neighbour:
         # A read of a multipath device without a path may never return.
         processes.wait_until(
             lambda: volume.read(guests.OFFSET) == mark,
-            f'the guest of {volume.letter}, which writes to it', 20)
+            f'a write of the guest of volume {volume.letter}', 20)
         case.expect_running(self.disk.server, 1)
         found = self.disk.connected()
         case.fact('neighbour', found)
@@ -394,14 +400,14 @@ class _Neighbour:
                                     (*found.disks, *found.maps)),
                     f'the neighbour no longer has {self.device}')
         case.expect(volume.is_untouched((guests.OFFSET, mark)),
-                    'not the guest of the neighbour alone has written to it')
+                    'another program has written to the volume')
         case.expect(storage.read_device(self.device).startswith(
-            volume.letter), 'the neighbour reads something else')
+            volume.letter), 'the device of the neighbour has other data')
 
 
 @_case()
 def shared_target(case: Case) -> None:
-    """iSCSI, one target for all; a neighbour has its other LUN."""
+    """iSCSI, a shared target; a neighbour has another LUN of it."""
     target = case.target()
     disk = case.disk('a', target=target)
     neighbour = _Neighbour(
@@ -409,18 +415,19 @@ def shared_target(case: Case) -> None:
     case.server(disk)
     neighbour.start(case)
     case.lose_attachment(disk)
-    case.reboot_and_look(disk)
+    case.reboot_and_record(disk)
     after = disk.connected()
-    case.expect(not after.disks, f'the host still has {after}')
-    case.expect(after.sessions == 1, 'the session of the neighbour is gone')
-    case.expect(not case.host.mappings(disk.volume), 'Nova has its row')
+    case.expect(not after.disks, f'still connected: {after}')
+    case.expect(after.sessions == 1, 'the session of the neighbour is closed')
+    case.expect(not case.host.mappings(disk.volume),
+                'the mapping is not deleted')
     case.expect_running(disk.server, 0)
-    case.expect_idle(disk.server)
+    case.expect_nothing_to_do(disk.server)
     neighbour.expect_writing(case)
 
 
-def _let_go(case: Case, disk: Disk) -> None:
-    """Have the guest close its disk, and lose its attachment.
+def _stop_and_lose(case: Case, disk: Disk) -> None:
+    """Stop the guest of a disk, and delete the attachment of the disk.
 
     udev then opens the disk; an open while its LUN is gone would make the
     disk empty, so wait for udev first.
@@ -430,101 +437,103 @@ def _let_go(case: Case, disk: Disk) -> None:
     case.lose_attachment(disk)
 
 
-def _reused(case: Case) -> tuple[Disk, Disk, str]:
-    """Connect another volume at the address of a lost disk, on this host.
+def _reuse_lun(case: Case) -> tuple[Disk, Disk, str]:
+    """Connect another volume with the LUN of a lost disk, on this host.
 
-    The kernel keeps the old device for the newcomer.
+    The kernel keeps the old device for the new disk.
 
-    :returns: the lost disk, the newcomer, the device
+    :returns: the lost disk, the new disk, the device
     """
     disk = case.running()
-    _let_go(case, disk)
-    newcomer = case.disk('n', target=disk.target, project='other')
+    _stop_and_lose(case, disk)
+    new_disk = case.disk('n', target=disk.target, project='other')
     # As an attach does, or a live migration beforehand; a reboot would
     # disconnect the address first.
-    case.connect(newcomer)
-    _expect_newcomer(case, newcomer, disk.device())
-    return disk, newcomer, disk.device()
+    case.connect(new_disk)
+    _expect_new_disk(case, new_disk, disk.device())
+    return disk, new_disk, disk.device()
 
 
-def _expect_newcomer(case: Case, newcomer: Disk, device: str) -> None:
-    case.expect(device in kernel.disks_of(newcomer.target.address),
-                f'{device} of the newcomer is gone')
+def _expect_new_disk(case: Case, new_disk: Disk, device: str) -> None:
+    case.expect(device in kernel.disks_of(new_disk.target.address),
+                f'{device} of the new disk is gone')
     text = storage.read_device(device)
-    case.expect(text.startswith('n'), f'of the newcomer is read {text!r}')
-    case.expect(newcomer.volume.is_untouched(),
-                'the volume of the newcomer was changed')
+    case.expect(text.startswith('n'), f'{device} has the data {text!r}')
+    case.expect(new_disk.volume.is_untouched(),
+                'the new volume was changed')
 
 
-def _reboot_beside(case: Case, disk: Disk, newcomer: Disk, device: str,
-                   settle: Callable[[], None]) -> None:
-    """Reboot while the owner of the address is uncertain, and afterwards.
+def _reboot_while_unknown(case: Case, disk: Disk, new_disk: Disk, device: str,
+                          complete: Callable[[], None]) -> None:
+    """Reboot while it is unknown which server has the LUN, and afterwards.
 
-    :param settle: completes the newcomer's attach or migration
+    :param complete: completes the attach or the migration of the new disk
     """
-    case.reboot_and_look(disk)
-    _expect_newcomer(case, newcomer, device)
+    case.reboot_and_record(disk)
+    _expect_new_disk(case, new_disk, device)
     case.expect_log('event=failed', 'neighbours')
-    case.expect(case.host.mappings(disk.volume), 'the row is gone')
-    settle()
+    case.expect(case.host.mappings(disk.volume), 'the mapping is deleted')
+    complete()
     case.reboot_next(disk.server)
-    _expect_newcomer(case, newcomer, device)
-    case.expect(not case.host.mappings(disk.volume), 'Nova has its row')
+    _expect_new_disk(case, new_disk, device)
+    case.expect(not case.host.mappings(disk.volume),
+                'the mapping is not deleted')
     case.expect_running(disk.server, 0)
 
 
 @_case(disconnects=False)
-def newcomer_is_attached(case: Case) -> None:
-    """The address is a newcomer's whose attach is complete."""
-    disk, newcomer, device = _reused(case)
-    case.host.server(newcomer.attached, project='other')
-    case.reboot_and_look(disk)
-    _expect_newcomer(case, newcomer, device)
+def reused_lun_attached(case: Case) -> None:
+    """A neighbour has the LUN of the lost disk; its attach is complete."""
+    disk, new_disk, device = _reuse_lun(case)
+    case.host.server(new_disk.attached, project='other')
+    case.reboot_and_record(disk)
+    _expect_new_disk(case, new_disk, device)
     case.expect_log('event=left')
-    case.expect(not case.host.mappings(disk.volume), 'Nova has its row')
-    case.expect_idle(disk.server)
+    case.expect(not case.host.mappings(disk.volume),
+                'the mapping is not deleted')
+    case.expect_nothing_to_do(disk.server)
 
 
 @_case(disconnects=False)
-def newcomer_attaches(case: Case) -> None:
-    """The address is a newcomer's whose attach is under way: Nova's row has
-    no connection information yet.
+def reused_lun_attaching(case: Case) -> None:
+    """A neighbour gets the LUN of the lost disk; its attach is in progress:
+    the mapping has no connection information yet.
     """
-    disk, newcomer, device = _reused(case)
-    newcomer.attached.status = 'attaching'
-    case.host.server(newcomer.attached, project='other')
-    row, = case.host.mappings(newcomer.volume)
+    disk, new_disk, device = _reuse_lun(case)
+    new_disk.attached.status = 'attaching'
+    case.host.server(new_disk.attached, project='other')
+    row, = case.host.mappings(new_disk.volume)
     connection_info, row.connection_info = row.connection_info, None
     row.save()
 
-    def settle() -> None:
-        newcomer.attached.status = 'attached'
+    def complete() -> None:
+        new_disk.attached.status = 'attached'
         row.connection_info = connection_info
         row.save()
 
-    _reboot_beside(case, disk, newcomer, device, settle)
+    _reboot_while_unknown(case, disk, new_disk, device, complete)
 
 
 @_case(disconnects=False)
-def newcomer_migrates_in(case: Case) -> None:
-    """The address is that of a server that arrives by live migration: its
-    devices are here, it is not.
+def reused_lun_migrating(case: Case) -> None:
+    """A server that is live-migrated to this host has the LUN of the lost
+    disk; its devices are connected already.
     """
-    disk, newcomer, device = _reused(case)
-    arriving = case.host.server(newcomer.attached, project='other',
+    disk, new_disk, device = _reuse_lun(case)
+    neighbour = case.host.server(new_disk.attached, project='other',
                                 host='compute2')
-    instance = case.host.instance(arriving)
+    instance = case.host.instance(neighbour)
     instance.task_state = task_states.MIGRATING
     instance.save()
     migration = objects.Migration(
-        case.host.context(), instance_uuid=arriving, status='running',
+        case.host.context(), instance_uuid=neighbour, status='running',
         source_compute='compute2', source_node='compute2',
         dest_compute=compute_host.HOST, dest_node=compute_host.HOST,
         dest_compute_id=1,
         migration_type='live-migration', uuid=str(uuid.uuid4()))
     migration.create()
 
-    def settle() -> None:
+    def complete() -> None:
         instance.host = instance.node = compute_host.HOST
         instance.compute_id = 1
         instance.task_state = None
@@ -532,43 +541,43 @@ def newcomer_migrates_in(case: Case) -> None:
         migration.status = 'completed'
         migration.save()
 
-    _reboot_beside(case, disk, newcomer, device, settle)
+    _reboot_while_unknown(case, disk, new_disk, device, complete)
 
 
 @_case(disconnects=False)
-def invented_connector(case: Case) -> None:
-    """A tenant's attachment with a connector that he invented names this host
-    and a LUN that it uses for something else than a server.
+def forged_connector(case: Case) -> None:
+    """An attachment with a forged connector has the LUN of a disk that this
+    host uses, but not for a server.
     """
     target = case.target()
     neighbour = case.disk('n', target=target, project='other')
     case.connect(neighbour)
     device = neighbour.device()
     server = case.server(case.disk('a', lun=2, target=target))
-    invented = case.volume('i')
+    forged = case.volume('i')
     case.cinder.attach(
-        invented, server, dict(target.connection(1, invented)), lambda: None)
-    case.look('before', neighbour)
+        forged, server, dict(target.connection(1, forged)), lambda: None)
+    case.record('before', neighbour)
     case.reboot(server)
-    case.look('after', neighbour)
+    case.record('after', neighbour)
     case.expect_running(server, 1)
-    case.expect(not case.cinder.of(invented.id),
-                'Cinder has what was invented')
-    case.expect_idle(server, disks=1)
-    _expect_newcomer(case, neighbour, device)
+    case.expect(not case.cinder.attachments_of(forged.id),
+                'the forged attachment is not deleted')
+    case.expect_nothing_to_do(server, disks=1)
+    _expect_new_disk(case, neighbour, device)
 
 
-# -- what is not there, or not any more ------------------------------------
+# -- targets that are gone -------------------------------------------------
 
 
-def _among_neighbours(case: Case,
-                      paths: int = 1) -> tuple[Disk, list[_Neighbour]]:
+def _with_neighbours(case: Case,
+                     paths: int = 1) -> tuple[Disk, list[_Neighbour]]:
     """Start a server and two neighbours, each with its own target, at the
     same portals and with the same LUN; Cinder returns only the first portal.
     """
-    # Make all before the first is connected: that may discover the targets.
+    # Create all before the first connection, which may discover targets.
     disk, *others = (
-        case.disk(letter, target=case.target(paths, is_told=False),
+        case.disk(letter, target=case.target(paths, returns_portals=False),
                   project=project)
         for letter, project in (('a', 'project'), ('n', 'other'),
                                 ('m', 'other')))
@@ -579,8 +588,8 @@ def _among_neighbours(case: Case,
     return disk, neighbours
 
 
-def _expect_gone_alone(case: Case, disk: Disk,
-                       neighbours: list[_Neighbour]) -> None:
+def _expect_only_gone(case: Case, disk: Disk,
+                      neighbours: list[_Neighbour]) -> None:
     """Check that the disk is gone and no neighbour has lost anything."""
     for neighbour in neighbours:
         neighbour.expect_writing(case)
@@ -589,70 +598,70 @@ def _expect_gone_alone(case: Case, disk: Disk,
 
 @_case(alone=True, weight=60)
 def one_discovery(case: Case) -> None:
-    """The target is gone, and an operator has discovered those of two
-    neighbours since; one path.
+    """The target is removed, then an operator discovers those of two
+    neighbours; one path.
     """
-    disk, neighbours = _among_neighbours(case)
-    disk.target.die()
+    disk, neighbours = _with_neighbours(case)
+    disk.target.remove()
     case.lose_attachment(disk)
     case.discover()
-    case.reboot_and_look(disk)
-    _expect_gone_alone(case, disk, neighbours)
+    case.reboot_and_record(disk)
+    _expect_only_gone(case, disk, neighbours)
 
 
 @_case(alone=True, weight=60)
 def second_disconnect(case: Case) -> None:
-    """Cinder refuses to delete the attachment at first; then the target is
-    gone, and an operator has discovered those of two neighbours; one path.
+    """Cinder first refuses to delete the attachment; then the target is
+    removed, and an operator discovers those of two neighbours; one path.
     """
-    disk, neighbours = _among_neighbours(case)
+    disk, neighbours = _with_neighbours(case)
     case.reset_status(disk)
     case.cinder.refuse = 500
-    case.reboot_and_look(disk)
+    case.reboot_and_record(disk)
     case.cinder.refuse = None
-    disk.target.die()
+    disk.target.remove()
     case.discover()
     case.reboot_next(disk.server)
-    _expect_gone_alone(case, disk, neighbours)
+    _expect_only_gone(case, disk, neighbours)
 
 
 @_case(multipath=True, disconnects=False, alone=True, weight=90)
 def power_loss(case: Case) -> None:
-    """The host is back from a power loss, the target is gone, and the servers
-    of two neighbours are resumed; two paths.
+    """After a power failure of the host the target is gone, and the servers of
+    two neighbours are resumed; two paths.
     """
-    disk, neighbours = _among_neighbours(case, paths=2)
-    case.look('before', disk)
+    disk, neighbours = _with_neighbours(case, paths=2)
+    case.record('before', disk)
     case.lose_power()
-    disk.target.die()
+    disk.target.remove()
     case.lose_attachment(disk)
     for neighbour in neighbours:
         neighbour.start(case)
     case.reboot(disk.server)
-    case.look('after', disk)
-    _expect_gone_alone(case, disk, neighbours)
+    case.record('after', disk)
+    _expect_only_gone(case, disk, neighbours)
 
 
 @_case(disconnects=False, alone=True, weight=60)
 def luks_name_reused(case: Case) -> None:
-    """LUKS 2; the host is back from a power loss, and a neighbour's encrypted
-    disk has the name that the lost one had.
+    """LUKS 2; after a power failure of the host an encrypted disk of a
+    neighbour has the device name of the lost one.
     """
     disk = _encrypted_disk(case, 'luks2', 'a')
     neighbour = _Neighbour(_encrypted_disk(case, 'luks2', 'n', 'other'))
     case.server(disk)
     neighbour.start(case)
-    case.look('before', disk)
-    former = disk.connected().disks
+    case.record('before', disk)
+    lost_disks = disk.connected().disks
     case.lose_power()
-    disk.target.die()
+    disk.target.remove()
     case.lose_attachment(disk)
     neighbour.start(case)
     found = neighbour.disk.connected()
-    case.expect(found.disks == former,
-                f'the neighbour has {found.disks}, not {former}')
+    case.expect(found.disks == lost_disks,
+                f'the neighbour has {found.disks}, not {lost_disks}')
     case.reboot(disk.server)
-    case.look('after', disk)
+    case.record('after', disk)
     case.fact('neighbour', neighbour.disk.connected())
     case.expect(neighbour.disk.connected() == found,
                 f'the neighbour no longer has {found}')
@@ -665,45 +674,46 @@ def luks_name_reused(case: Case) -> None:
 # -- a server that is deleted ----------------------------------------------
 
 
-def _deleted(case: Case, cleanup: str) -> _Neighbour:
+def _delete_former_server(case: Case, cleanup: str) -> _Neighbour:
     """Attach a lost disk to another server of the host, then delete its
     former server.
     """
     disk = case.running()
-    _let_go(case, disk)
+    _stop_and_lose(case, disk)
     neighbour = _Neighbour(case.disk(volume=disk.volume, target=disk.target))
     neighbour.start(case)
     neighbour.expect_writing(case)
-    case.look('before', neighbour.disk)
+    case.record('before', neighbour.disk)
     status = case.delete(disk.server, cleanup)
     case.expect(status == 0, f'the delete ended with {status}')
-    case.look('after', neighbour.disk)
+    case.record('after', neighbour.disk)
     return neighbour
 
 
 @_case(disconnects=False)
 def delete_stock(case: Case) -> None:
-    """A server is deleted whose disk another guest of this host has by now,
-    without the plugin.
+    """A server is deleted; its former disk is attached to another guest of
+    this host, without the plugin.
     """
-    neighbour = _deleted(case, 'none')
+    neighbour = _delete_former_server(case, 'none')
     found = neighbour.disk.connected()
-    case.expect(not found.disks, f'it is not as bad as that: {found}')
+    case.expect(not found.disks,
+                f'expected the disk to be disconnected: {found}')
 
 
 @_case(disconnects=False)
 def delete_plugin(case: Case) -> None:
-    """The same with the plugin and its trigger "delete"."""
-    neighbour = _deleted(case, 'plugin')
+    """The same, with the plugin and its trigger "delete"."""
+    neighbour = _delete_former_server(case, 'plugin')
     neighbour.expect_writing(case)
     case.expect_log('event=left', 'another server on this host uses')
-    case.expect_idle(neighbour.disk.server, disks=1)
+    case.expect_nothing_to_do(neighbour.disk.server, disks=1)
 
 
-# -- killed between any two steps ------------------------------------------
+# -- SIGKILL between any two steps -----------------------------------------
 
 
-def _killed(case: Case, paths: int, first: int) -> None:
+def _kill_before_steps(case: Case, paths: int, first: int) -> None:
     """Kill nova-compute before every other step, and have the next one finish
     the cleanup.
 
@@ -723,8 +733,9 @@ def _killed(case: Case, paths: int, first: int) -> None:
         done = case.steps()
         at = f'killed after {done[-1:]}'
         left = disk.connected()
-        case.expect(case.cinder.of(disk.volume.id) or not left,
-                    f'{at}: Cinder was told while the host has {left}')
+        case.expect(case.cinder.attachments_of(disk.volume.id) or not left,
+                    f'{at}: the attachment is deleted, but connected is '
+                    f'{left}')
         status = case.reboot(disk.server)
         case.expect(status == 0, f'{at}: the next reboot ended with {status}')
         problems = len(case.result.problems)
@@ -733,30 +744,30 @@ def _killed(case: Case, paths: int, first: int) -> None:
             case.result.problems[index] += f' ({at})'
         case.host.libvirt.stop(disk.server)
         killed.append(f'{done[-1] if done else "the start"} ({left})')
-    case.expect(killed, 'nothing was killed')
-    case.fact('killed after (and what was left)', ', '.join(killed))
+    case.expect(killed, 'no step was killed')
+    case.fact('killed after (still connected)', ', '.join(killed))
     _expect_clean(case, disk)
 
 
 @_case(weight=200)
-def killed_one_path(case: Case) -> None:
-    """SIGKILL before the first, third, ... step, one path."""
-    _killed(case, 1, 0)
+def killed_one_path_odd(case: Case) -> None:
+    """SIGKILL before each odd step, one path."""
+    _kill_before_steps(case, 1, 0)
 
 
 @_case(weight=200)
-def killed_one_path_too(case: Case) -> None:
-    """SIGKILL before the second, fourth, ... step, one path."""
-    _killed(case, 1, 1)
+def killed_one_path_even(case: Case) -> None:
+    """SIGKILL before each even step, one path."""
+    _kill_before_steps(case, 1, 1)
 
 
 @_case(multipath=True, weight=260)
-def killed_two_paths(case: Case) -> None:
-    """SIGKILL before the first, third, ... step, two paths."""
-    _killed(case, 2, 0)
+def killed_two_paths_odd(case: Case) -> None:
+    """SIGKILL before each odd step, two paths."""
+    _kill_before_steps(case, 2, 0)
 
 
 @_case(multipath=True, weight=260)
-def killed_two_paths_too(case: Case) -> None:
-    """SIGKILL before the second, fourth, ... step, two paths."""
-    _killed(case, 2, 1)
+def killed_two_paths_even(case: Case) -> None:
+    """SIGKILL before each even step, two paths."""
+    _kill_before_steps(case, 2, 1)

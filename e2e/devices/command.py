@@ -30,8 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                              'repeated')
     parser.add_argument(
         '--without-disconnect', action='store_true',
-        help='take the disconnect out of the cleanup: each case that is about '
-             'it must fail then, and the suite passes if all of them do')
+        help='disable the disconnect in the cleanup: each case about a '
+             'disconnect must fail then, and the suite passes if all of them '
+             'do')
     parser.add_argument('--timeout', type=float, default=_TIMEOUT,
                         help='seconds after which the machine is switched '
                              'off (default: %(default)s)')
@@ -53,16 +54,16 @@ def run(args: argparse.Namespace) -> int:
     shutil.rmtree(results, ignore_errors=True)
     began = time.monotonic()
     try:
-        ended = _run(args, machine, python, results)
+        statuses = _run(args, machine, python, results)
     except boot.Broken as exc:
         print(f'e2e: devices: {exc}', file=sys.stderr)
         return 1
-    failed = sum(ended)
+    failed = sum(statuses)
     # The suite itself writes them, with the log of each case beside.
     ran = len(list(results.glob('*.json')))
-    how = ', without the disconnect: all have to fail' \
+    expected = ' (without the disconnect, all must fail)' \
         if args.without_disconnect else ''
-    print(f'devices: {ran} cases{how}, {failed} ended as they must not, '
+    print(f'devices: {ran} cases{expected}, {failed} with the wrong result, '
           f'{time.monotonic() - began:.0f} s; results in {results}',
           flush=True)
     return 1 if failed or not ran else 0
@@ -92,19 +93,19 @@ def table(directory: pathlib.Path) -> str:
     results = sorted(
         (json.loads(path.read_text()) for path in directory.glob('*.json')),
         key=lambda result: int(result['number']))
-    # The table side by side, with a column for each fact.
-    beside = [one for one in results if one['name'].startswith('cve-')]
-    headings = [heading for heading, _ in beside[0]['facts']] if beside else []
+    # A table of the CVE, with a column for each fact.
+    cve = [one for one in results if one['name'].startswith('cve-')]
+    headings = [heading for heading, _ in cve[0]['facts']] if cve else []
     rows = [[_sentence(one['title'].partition(', ')[2]),
              *(dict(one['facts'])[heading] for heading in headings)]
-            for one in beside]
+            for one in cve]
     return (list_table(['Cleanup', *(
         {'before': 'Connected before', 'after': 'Connected after'}.get(
             heading, _sentence(heading)) for heading in headings)], rows)
         + '\n' + list_table(
-            ['Case', 'Connected before', 'Connected after', 'What else',
+            ['Case', 'Connected before', 'Connected after', 'Other facts',
              'Events in the log', 'The next reboot', 'Seconds'],
-            [_row(one) for one in results if one not in beside]))
+            [_row(one) for one in results if one not in cve]))
 
 
 def _sentence(text: str) -> str:
@@ -116,7 +117,7 @@ def _row(result: Any) -> list[str]:
     for heading, text in result['facts']:
         facts[heading] = f'{facts[heading]}; then {text}' \
             if heading in facts else text
-    before, after, after_that = (
+    before, after, next_reboot = (
         facts.pop(heading, '') for heading in ('before', 'after',
                                                'next reboot'))
     more = '; '.join(f'{heading}: {text}' for heading, text in facts.items())
@@ -124,7 +125,7 @@ def _row(result: Any) -> list[str]:
         more = 'FAILED: ' + ' '.join(result['problems'][0].split())
     seconds = '' if result['reboot'] is None else f'{result["reboot"]:.0f}'
     return [result['title'], before, after, _sentence(more),
-            result['events'], after_that, seconds]
+            result['events'], next_reboot, seconds]
 
 
 def _environment() -> pathlib.Path:

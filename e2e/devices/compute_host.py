@@ -164,7 +164,7 @@ def warm_up(manager: Any, directory: pathlib.Path) -> None:
         server = host.server(attached)
         host.start()
         host.reboot(server)
-        cinder.lose(attached)
+        cinder.delete(attached)
         host.reboot(server)
     assert not host.mappings(volume), 'the cleanup does not work:\n' + (
         '\n'.join(host.log()))

@@ -21,11 +21,11 @@ from xml.etree import ElementTree
 
 from e2e.devices import fakes
 
-#: The offset of a guest's writes.  A newcomer's own data is elsewhere.
+#: The offset of a guest's writes.  Other data of a volume is elsewhere.
 OFFSET = 2 << 20
 
 #: Seconds that a killed guest may take to end; libvirt allows 15.
-_PATIENCE = 8
+_KILL_TIMEOUT = 8
 
 
 def mark(server: str) -> str:
@@ -52,13 +52,13 @@ class Libvirt:
             return False
         return 'Z' not in _state(pid)
 
-    def kept(self, kind: str) -> list[pathlib.Path]:
+    def files(self, kind: str) -> list[pathlib.Path]:
         """Return the files of all domains, or of all secrets."""
         return sorted(self._directory.glob(f'*.{kind}'))
 
     def secrets(self) -> list[str]:
         """Return the volumes that have a secret in libvirt."""
-        return [path.stem for path in self.kept('secret')]
+        return [path.stem for path in self.files('secret')]
 
     def disks(self, server: str) -> list[str]:
         """Return the block devices of a server's domain."""
@@ -77,7 +77,7 @@ class Libvirt:
             if child:
                 self.path(server, 'pid').write_text(str(child))
             else:
-                _guest(self.disks(server), mark(server).encode())
+                _run_guest(self.disks(server), mark(server).encode())
         finally:
             os._exit(0)
 
@@ -94,7 +94,7 @@ class Libvirt:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
-            deadline = time.monotonic() + _PATIENCE
+            deadline = time.monotonic() + _KILL_TIMEOUT
             while _state(pid) not in ('', 'Z'):
                 if time.monotonic() > deadline:
                     return False
@@ -111,35 +111,36 @@ class Connection(fakes.libvirt.Connection):  # type: ignore[name-defined]
     defined, and saves what is defined in it.
     """
 
-    def __init__(self, kept: Libvirt) -> None:
+    def __init__(self, libvirt: Libvirt) -> None:
         super().__init__('qemu:///system')
-        self._kept = kept
-        for path in kept.kept('domain'):
+        self._libvirt = libvirt
+        for path in libvirt.files('domain'):
             domain = self.defineXML(path.read_text())
-            if kept.is_running(path.stem):
+            if libvirt.is_running(path.stem):
                 domain._state = fakes.libvirt.VIR_DOMAIN_RUNNING
                 super()._mark_running(domain)
-        for path in kept.kept('secret'):
+        for path in libvirt.files('secret'):
             secret = json.loads(path.read_text())
             self.secretDefineXML(secret['xml']).setValue(
                 secret['value'].encode())
 
     def defineXML(self, xml: str) -> Any:
         domain = super().defineXML(xml)
-        self._kept.path(domain.UUIDString(), 'domain').write_text(xml)
+        self._libvirt.path(domain.UUIDString(), 'domain').write_text(xml)
         return domain
 
     def _undefine(self, domain: Any) -> None:
         super()._undefine(domain)
-        self._kept.path(domain.UUIDString(), 'domain').unlink(missing_ok=True)
+        self._libvirt.path(domain.UUIDString(), 'domain').unlink(
+            missing_ok=True)
 
     def _mark_running(self, domain: Any) -> None:
-        if not self._kept.is_running(domain.UUIDString()):
-            self._kept.start(domain.UUIDString())
+        if not self._libvirt.is_running(domain.UUIDString()):
+            self._libvirt.start(domain.UUIDString())
         super()._mark_running(domain)
 
     def _mark_not_running(self, domain: Any) -> None:
-        if not self._kept.stop(domain.UUIDString()):
+        if not self._libvirt.stop(domain.UUIDString()):
             domain._state = fakes.libvirt.VIR_DOMAIN_RUNNING
             raise fakes.libvirt.make_libvirtError(
                 fakes.libvirt.libvirtError, 'Failed to terminate process '
@@ -161,15 +162,15 @@ class Connection(fakes.libvirt.Connection):  # type: ignore[name-defined]
 
         def keep(value: Any, flags: int = 0) -> Any:
             text = value.decode() if isinstance(value, bytes) else value
-            self._kept.path(secret.usageID(), 'secret').write_text(json.dumps(
-                {'xml': secret._xml, 'value': text}))
+            self._libvirt.path(secret.usageID(), 'secret').write_text(
+                json.dumps({'xml': secret._xml, 'value': text}))
             return set_value(value, flags)
 
         secret.setValue = keep
 
     def _remove_secret(self, secret: Any) -> None:
         super()._remove_secret(secret)
-        self._kept.path(secret.usageID(), 'secret').unlink(missing_ok=True)
+        self._libvirt.path(secret.usageID(), 'secret').unlink(missing_ok=True)
 
 
 def _sources(xml: str) -> list[str]:
@@ -188,7 +189,7 @@ def _state(pid: int) -> str:
     return text.rpartition(')')[2].split()[0]
 
 
-def _guest(devices: list[str], word: bytes) -> None:
+def _run_guest(devices: list[str], word: bytes) -> None:
     """Write to all disks in a loop, past the host's cache, as QEMU does for
     Nova.
     """

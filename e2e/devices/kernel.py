@@ -89,20 +89,20 @@ def fail_queued(maps: Iterable[str]) -> None:
                 'fail_if_no_path', check=False)
 
 
-def wait_no_longer(maps: Iterable[str]) -> None:
-    """Have multipathd stop queueing at once, as it does after its wait.
+def stop_queueing(maps: Iterable[str]) -> None:
+    """Have multipathd stop queueing now, and not only after its timeout.
 
-    If only the kernel were told, multipathd would have it queue again.
+    If only the kernel stopped, multipathd would make it queue again.
     """
     for name in maps:
         run('multipathd', 'disablequeueing', 'map',
             _text(_BLOCK / name / 'dm/name'))
 
 
-def give_up(target: str) -> str:
+def stop_reconnecting(target: str) -> str:
     """Have the kernel stop reconnecting to an NVMe subsystem.
 
-    :returns: the seconds that it would have tried, or "off" for ever
+    :returns: the seconds that it would have tried, or "off" for no limit
     """
     seconds = next(
         _text(path.parent / 'ctrl_loss_tmo')

@@ -34,9 +34,9 @@ _MERGED = ('bin', 'lib', 'lib64', 'sbin')
 
 
 def check() -> None:
-    """Check the requirements before anything else is done.
+    """Check the requirements before anything else.
 
-    :raises Unsuitable: something is missing; one line names all of it
+    :raises Unsuitable: something is missing; one line lists it
     """
     missing = []
     if os.geteuid() != 0:
@@ -80,11 +80,12 @@ class Machine:
                 self._unpack(_download(kernel, self.directory / 'packages'))
                 self._build(_release_of(kernel))
                 self._stamp.write_text(fingerprint)
-                _say(f'{kernel} and its programs are in {self.directory}, '
-                     f'after {time.monotonic() - began:.0f} s')
+                _print(f'{kernel} and its programs are in {self.directory} '
+                       f'after {time.monotonic() - began:.0f} s')
         except subprocess.CalledProcessError as exc:
-            raise machine.Unsuitable(f'{exc.cmd[0]} failed: '
-                          + _last_line(exc.stderr or exc.stdout)) from exc
+            raise machine.Unsuitable(
+                f'{exc.cmd[0]} failed: '
+                + _last_line(exc.stderr or exc.stdout)) from exc
 
     def copy_sources(self, python: pathlib.Path) -> None:
         """Copy the plugin and this suite, and compile them here: the machine
@@ -157,14 +158,14 @@ class Machine:
             pathlib.Path('/bin', name)) if path.exists())
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     print(f'e2e: {text}', flush=True)
 
 
 def _last_line(output: str | bytes | None) -> str:
     text = output.decode(errors='replace') if isinstance(
         output, bytes) else output or ''
-    return (text.strip().splitlines() or ['without a word'])[-1]
+    return (text.strip().splitlines() or ['no output'])[-1]
 
 
 def _kernel_package() -> str:
@@ -199,7 +200,7 @@ def _download(kernel: str, directory: pathlib.Path) -> list[pathlib.Path]:
     """Download the kernel, the missing packages, and their dependencies."""
     shutil.rmtree(directory, ignore_errors=True)
     (directory / 'partial').mkdir(parents=True)
-    _say(f'downloading {kernel} and the storage programs (about 75 MB)')
+    _print(f'downloading {kernel} and the storage programs (about 75 MB)')
     # Another apt may hold the lock on this host for a while.
     subprocess.run(
         ['apt-get', 'install', '--yes', '--quiet', '--download-only',

@@ -20,8 +20,8 @@ from oslo_concurrency import processutils
 from e2e.devices import fakes, records
 
 #: The commands that only read, or whose loss has no effect.
-_ASKING = ('discovery', '--show', 'session', 'is_luks', 'isLuks', 'list',
-           '-ll', '--op new', '--op update', 'scsi_id', 'show', '-C')
+_READ_ONLY = ('discovery', '--show', 'session', 'is_luks', 'isLuks', 'list',
+              '-ll', '--op new', '--op update', 'scsi_id', 'show', '-C')
 
 
 class Steps:
@@ -36,7 +36,7 @@ class Steps:
                  kill_before: int | None = None) -> None:
         self._path = path
         self._left = kill_before
-        self._noting = False
+        self._is_recording = False
 
     def watch(self) -> None:
         """Start the log, for the rest of this process."""
@@ -46,21 +46,21 @@ class Steps:
         self._wrap(mapping, 'destroy', lambda *_, **__: 'row deleted')
         self._wrap(cinderclient.SessionClient, 'request', _request)
         self._wrap(processutils, 'execute', _command)
-        _change_records_one_by_one()
+        _serialize_record_changes()
         from nova.compute import manager
-        self._around(manager.ComputeManager, '_delete_dangling_bdms')
+        self._wrap_cleanup(manager.ComputeManager, '_delete_dangling_bdms')
 
-    def _around(self, owner: Any, name: str) -> None:
+    def _wrap_cleanup(self, owner: Any, name: str) -> None:
         """Count only the steps of the cleanup, and the first after it."""
         original = getattr(owner, name)
 
         def cleaning(*args: Any, **kwargs: Any) -> Any:
-            self._noting = True
+            self._is_recording = True
             try:
                 return original(*args, **kwargs)
             finally:
-                self._note('cleanup over')
-                self._noting = False
+                self._record('end of the cleanup')
+                self._is_recording = False
 
         mock.patch.object(owner, name, cleaning).start()
 
@@ -68,15 +68,15 @@ class Steps:
               name_of: Callable[..., str | None]) -> None:
         original = getattr(owner, name)
 
-        def noting(*args: Any, **kwargs: Any) -> Any:
+        def recorded(*args: Any, **kwargs: Any) -> Any:
             step = name_of(*args, **kwargs)
-            if step and self._noting:
-                self._note(step)
+            if step and self._is_recording:
+                self._record(step)
             return original(*args, **kwargs)
 
-        mock.patch.object(owner, name, noting).start()
+        mock.patch.object(owner, name, recorded).start()
 
-    def _note(self, step: str) -> None:
+    def _record(self, step: str) -> None:
         if self._left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
         if self._left is not None:
@@ -85,15 +85,15 @@ class Steps:
             file.write(step + '\n')
 
 
-def _change_records_one_by_one() -> None:
+def _serialize_record_changes() -> None:
     execute = processutils.execute
 
-    def one_by_one(*words: Any, **kwargs: Any) -> Any:
+    def serialized(*words: Any, **kwargs: Any) -> Any:
         with records.changing() if '--op' in words \
                 else contextlib.nullcontext():
             return execute(*words, **kwargs)
 
-    mock.patch.object(processutils, 'execute', one_by_one).start()
+    mock.patch.object(processutils, 'execute', serialized).start()
 
 
 def _request(client: Any, url: str, method: str, *args: Any,
@@ -106,7 +106,7 @@ def _command(*words: Any, **kwargs: Any) -> str | None:
     for prefix in ('env LC_ALL=C ', 'env '):
         line = line.removeprefix(prefix)
     program = os.path.basename(line.split()[0])
-    if any(word in line for word in _ASKING):
+    if any(word in line for word in _READ_ONLY):
         return None
     if program == 'tee':
         return f'tee {os.path.basename(line.split()[-1])}'

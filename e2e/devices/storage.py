@@ -86,16 +86,16 @@ class Target:
 
     :param name: the end of its address, an IQN
     :param paths: the number of its portals
-    :param is_told: whether Cinder returns all portals, as some drivers do;
-        the others leave that to a discovery
+    :param returns_portals: whether Cinder returns all portals, as some drivers
+        do; the others leave that to a discovery
     """
 
     def __init__(self, name: str, paths: int = 1,
-                 is_told: bool = True) -> None:
+                 returns_portals: bool = True) -> None:
         self.address = f'iqn.2010-10.org.openstack:{name}'
         self.paths = paths
         self.portals = [f'{address}:3260' for address in ADDRESSES[:paths]]
-        self._is_told = is_told
+        self._returns_portals = returns_portals
         self._path = _TARGETS / 'iscsi' / self.address
         self._groups: list[pathlib.Path] = []
         self._luns: dict[int, Volume] = {}
@@ -131,7 +131,7 @@ class Target:
         """Disable one portal and break off its sessions."""
         (self._groups[-1] / 'enable').write_text('0')
 
-    def die(self) -> None:
+    def remove(self) -> None:
         """Remove the target and break off all its sessions."""
         for group in self._groups:
             (group / 'enable').write_text('0')
@@ -152,7 +152,7 @@ class Target:
             'target_portal': self.portals[0], 'target_iqn': self.address,
             'target_lun': lun, 'volume_id': volume.id, 'discard': False,
             'access_mode': 'rw', 'encrypted': False}
-        if self.paths > 1 and self._is_told:
+        if self.paths > 1 and self._returns_portals:
             data.update(
                 target_portals=self.portals,
                 target_iqns=[self.address] * len(self.portals),
@@ -197,7 +197,7 @@ class Subsystem:
         if link.is_symlink():
             link.unlink()
 
-    def die(self) -> None:
+    def remove(self) -> None:
         """Remove the subsystem and break off its connections."""
         if self._path.exists():
             self.unmap()

@@ -24,14 +24,19 @@ import time
 import traceback
 from typing import Any
 
-from e2e.devices import bystander, case as case_module, cases, compute_host
+from e2e.devices import (
+    case as case_module,
+    cases,
+    compute_host,
+    unrelated_disk,
+)
 
 #: The files for the host, outside the working directories of the cases.
 RESULTS = pathlib.Path('/run/suite/results')
 #: The number of concurrent cases: they also wait, but each needs memory.
 WORKERS = 2
 #: Seconds after which a case is aborted.
-_LIMIT = 480
+_CASE_TIMEOUT = 480
 
 
 def main() -> int:
@@ -46,20 +51,20 @@ def main() -> int:
     if args.without_disconnect:
         wanted = [one for one in wanted if one.disconnects]
     wanted = _part(wanted, args.part, args.parts)
-    _say(f'{_uptime():.0f} s after its start the machine is up')
+    _print(f'the machine is up {_uptime():.0f} s after its start')
     began = time.monotonic()
     manager = compute_host.prepare()
     compute_host.warm_up(manager, pathlib.Path('/run/cases/warm-up'))
-    by = bystander.Bystander()
-    _say(f'Nova and os-brick are loaded after {time.monotonic() - began:.0f} '
-         f's more; {len(wanted)} cases')
-    failed = _run(wanted, manager, by, not args.without_disconnect)
-    _say(f'{_uptime():.0f} s in all')
+    unrelated = unrelated_disk.UnrelatedDisk()
+    _print(f'Nova and os-brick are loaded after '
+           f'{time.monotonic() - began:.0f} s more; {len(wanted)} cases')
+    failed = _run(wanted, manager, unrelated, not args.without_disconnect)
+    _print(f'the machine ran for {_uptime():.0f} s')
     return failed
 
 
-def _part(wanted: list[cases.Described], number: int, parts: int
-          ) -> list[cases.Described]:
+def _part(wanted: list[cases.CaseDefinition], number: int, parts: int
+          ) -> list[cases.CaseDefinition]:
     """Return one of several parts that take about the same time.
 
     Cases with multipath come first, since only one of them runs at a time;
@@ -76,70 +81,71 @@ def _part(wanted: list[cases.Described], number: int, parts: int
     return part
 
 
-def _run(wanted: list[cases.Described], manager: Any,
-         by: bystander.Bystander, disconnects: bool) -> int:
-    """Run the cases, some at a time; return how many ended wrongly."""
+def _run(wanted: list[cases.CaseDefinition], manager: Any,
+         unrelated: unrelated_disk.UnrelatedDisk, disconnects: bool) -> int:
+    """Run the cases, some at a time; return the number of failures."""
     waiting = list(wanted)
-    running: dict[int, cases.Described] = {}
-    wrong = 0
+    running: dict[int, cases.CaseDefinition] = {}
+    failed = 0
     while waiting or running:
         while len(running) < WORKERS:
-            described = _next(waiting, running.values())
-            if described is None:
+            definition = _next(waiting, running.values())
+            if definition is None:
                 break
-            waiting.remove(described)
+            waiting.remove(definition)
             pid = os.fork()
             if not pid:
-                _run_case(described, manager, by, disconnects)
-            running[pid] = described
+                _run_case(definition, manager, unrelated, disconnects)
+            running[pid] = definition
         pid, _ = os.wait()
         if pid in running:
-            wrong += not _told(running.pop(pid), disconnects)
-    return wrong
+            failed += not _report(running.pop(pid), disconnects)
+    return failed
 
 
-def _next(waiting: Iterable[cases.Described],
-          running: Collection[cases.Described]
-          ) -> cases.Described | None:
+def _next(waiting: Iterable[cases.CaseDefinition],
+          running: Collection[cases.CaseDefinition]
+          ) -> cases.CaseDefinition | None:
     """Return a case that can begin.
 
     multipathd serves no request while it waits for a path of one map, and
     os-brick then does without multipath: only one such case runs at a time.
     A discovery affects all connections made meanwhile: some cases run alone.
     """
-    is_taken = any(one.multipath for one in running)
+    has_multipath = any(one.multipath for one in running)
     return next((one for one in waiting
-                 if not (is_taken and one.multipath)
+                 if not (has_multipath and one.multipath)
                  and not (running and one.alone)
                  and not any(other.alone for other in running)), None)
 
 
-def _run_case(described: cases.Described, manager: Any,
-              by: bystander.Bystander, disconnects: bool) -> None:
+def _run_case(definition: cases.CaseDefinition, manager: Any,
+              unrelated: unrelated_disk.UnrelatedDisk,
+              disconnects: bool) -> None:
     """Run one case in its own process, and end that process."""
-    directory = pathlib.Path('/run/cases', described.name)
+    directory = pathlib.Path('/run/cases', definition.name)
     directory.mkdir(parents=True)
     os.chdir(directory)
-    result = case_module.Result(described.name, described.title,
-                                cases.CASES.index(described))
+    result = case_module.Result(definition.name, definition.title,
+                                cases.CASES.index(definition))
     began = time.monotonic()
     case = None
-    signal.signal(signal.SIGALRM, _hangs)
-    signal.alarm(_LIMIT)
+    signal.signal(signal.SIGALRM, _abort)
+    signal.alarm(_CASE_TIMEOUT)
     try:
         case = case_module.Case(result, directory, manager,
-                                described.multipath, disconnects)
-        described.run(case)
+                                definition.multipath, disconnects)
+        definition.run(case)
     except BaseException:
         result.problems.append(traceback.format_exc())
     signal.alarm(0)
-    result.problems += by.problems()
+    result.problems += unrelated.problems()
     result.seconds = time.monotonic() - began
     result.events = case_module.events(result.logged)
-    (RESULTS / f'{described.name}.json').write_text(
+    (RESULTS / f'{definition.name}.json').write_text(
         json.dumps(dataclasses.asdict(result), indent=1))
     if (directory / 'nova.log').exists():
-        shutil.copy(directory / 'nova.log', RESULTS / f'{described.name}.log')
+        shutil.copy(directory / 'nova.log', RESULTS / f'{definition.name}.log')
     try:
         if case is not None:
             case.clean_up()
@@ -151,36 +157,36 @@ def _run_case(described: cases.Described, manager: Any,
     os._exit(0)
 
 
-def _hangs(*_: Any) -> None:
-    raise TimeoutError(f'the case has not ended after {_LIMIT} s')
+def _abort(*_: Any) -> None:
+    raise TimeoutError(f'the case did not end within {_CASE_TIMEOUT} s')
 
 
-def _told(described: cases.Described, disconnects: bool) -> bool:
-    """Print how a case ended; return whether it ended as it must."""
-    path = RESULTS / f'{described.name}.json'
+def _report(definition: cases.CaseDefinition, disconnects: bool) -> bool:
+    """Print the result of a case; return whether it is the expected one."""
+    path = RESULTS / f'{definition.name}.json'
     if not path.exists():
-        _say(f'{described.name}: ended without a result')
+        _print(f'{definition.name}: ended without a result')
         return False
     result = json.loads(path.read_text())
     passed = not result['problems']
-    _say(f'{"passed" if passed else "FAILED"} {result["seconds"]:5.1f} s  '
-         f'{described.name}: {described.title}')
+    _print(f'{"passed" if passed else "FAILED"} {result["seconds"]:5.1f} s  '
+           f'{definition.name}: {definition.title}')
     facts = [*result['facts'], ['events in the log', result['events']]]
     for heading, text in facts:
-        _say(f'            {heading}: {text}')
+        _print(f'            {heading}: {text}')
     for problem in result['problems']:
         # The last line of an expected failure says enough.
         lines = problem.rstrip().splitlines()[0 if disconnects else -1:]
-        _say('          ! ' + ('\n' + ' ' * 12).join(lines))
+        _print('          ! ' + ('\n' + ' ' * 12).join(lines))
     if not passed and disconnects:
         for line in result['logged']:
-            _say(f'          > {line}')
+            _print(f'          > {line}')
     if not disconnects and passed:
-        _say('          ! it passed although nothing was disconnected')
+        _print('          ! passed although nothing was disconnected')
     return passed == disconnects
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     print(text, flush=True)
 
 

@@ -83,12 +83,12 @@ class Volumes:
         self.attachments[attached.id] = attached
         return attached
 
-    def lose(self, attached: Attached) -> None:
-        """Detach behind Nova's back; the back end unmaps the volume."""
+    def delete(self, attached: Attached) -> None:
+        """Delete an attachment; the back end unmaps the volume."""
         del self.attachments[attached.id]
         attached.terminate()
 
-    def of(self, volume: str) -> list[Attached]:
+    def attachments_of(self, volume: str) -> list[Attached]:
         """Return the attachments of a volume."""
         return [one for one in self.attachments.values()
                 if one.volume == volume]
@@ -97,7 +97,7 @@ class Volumes:
         """Return the status of a volume: a case's, or its attachments'."""
         if self.volumes[volume]['status']:
             return str(self.volumes[volume]['status'])
-        found = self.of(volume)
+        found = self.attachments_of(volume)
         if not found:
             return 'available'
         return ('in-use' if any(one.status == 'attached' for one in found)
@@ -140,9 +140,10 @@ class Volumes:
             if self.refuse:
                 return self.refuse, {'error': {
                     'code': self.refuse, 'message': 'refused by the test'}}
-            self.lose(attached)
+            self.delete(attached)
             return 200, {'attachments': [
-                self._attachment(one) for one in self.of(attached.volume)]}
+                self._attachment(one)
+                for one in self.attachments_of(attached.volume)]}
         return 200, {'attachment': self._attachment(attached, detail=True)}
 
     def _answer_volumes(self, method: str, rest: list[str],
@@ -178,7 +179,8 @@ class Volumes:
                 {'id': volume, 'volume_id': volume, 'server_id': one.server,
                  'attachment_id': one.id, 'host_name': one.host,
                  'device': '/dev/vdb', 'attached_at': None}
-                for one in self.of(volume) if one.status == 'attached']}
+                for one in self.attachments_of(volume)
+                if one.status == 'attached']}
 
     @staticmethod
     def _attachment(attached: Attached,
