@@ -1,18 +1,19 @@
 # The guest of the end-to-end tests: one boot sector, no operating system.
 #
-# It reports on the serial port which virtio disks it really has, so that a
-# test need not believe Nova, libvirt or QEMU about it:
+# It reports its virtio disks on the serial port, so that a test does not
+# depend on what Nova, libvirt or QEMU say:
 #
 #     DISKS 1 2 3;       sizes in GiB, in the order of the PCI slots
 #     OFF                the ACPI power button was pressed
 #
-# It reports again after each hot plug and unplug.  Unlike a guest that only
-# boots, it does its part of ACPI hot plug: it gives a new disk an I/O range
-# and ejects one that the host wants back, so that an ordinary detach works.
-# The power button makes a soft reboot a real one.
+# It reports again after each hot plug and unplug.  It does the guest's part of
+# ACPI hot plug: it gives a new disk an I/O range, and ejects a disk when the
+# host requests it, so that an ordinary detach works.  It powers off when the
+# power button is pressed, which a soft reboot does.
 #
-# If it is told to (guest.py), it counts on its first two disks, about once in
-# a second and from where it left off, and reports after every fourth count.
+# If guest.py sets a flag, it writes a counter to its first two disks, about
+# once a second and continuing from the last value, and reports after every
+# fourth write.
 #
 # Machine type pc: power management at 0x600, PCI hot plug at 0xae00.
 
@@ -26,7 +27,7 @@ _start:
         movw    %ax, %ss
         movw    $0x7c00, %sp
         cld
-        movw    $packet, %si            # how far it came the last time
+        movw    $packet, %si            # read the last counter
         movw    $0x4280, %ax
         movb    %al, %dl
         int     $0x13
