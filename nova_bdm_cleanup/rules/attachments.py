@@ -73,7 +73,7 @@ ATTACHMENTS: Table[Row[AttachmentFacts, Outcome]] = Table(
          '``reserved``, ``attaching``',
         lambda a: a.volume.status not in KNOWN_STATES,
         Outcome(Reason.VOLUME_BUSY),
-        'the volume is {it.volume.state}'),
+        'no mapping accounts for it, and its volume is {it.volume.state}'),
 
     Row('only reserves the volume',
         lambda a: a.attachment.only_reserves,
@@ -92,7 +92,7 @@ ATTACHMENTS: Table[Row[AttachmentFacts, Outcome]] = Table(
     Row('is neither connected nor ``attached``',
         lambda a: not a.attachment.connected,
         Outcome(Reason.OPERATION_IN_FLIGHT),
-        'the attachment is {it.attachment.status}'),
+        'the attachment is not complete: it is {it.attachment.status}'),
 
     Row('connects a volume that no mapping of the server names',
         lambda a: not a.mappings,

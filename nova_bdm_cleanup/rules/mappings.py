@@ -77,9 +77,9 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
         Row('none; asked with credentials that see one project only',
             lambda m: not m.world.snapshot.sees_all,
             Outcome(Reason.CANNOT_SEE_PROJECT),
-            'the volume does not exist, or belongs to a project that the '
-            'token of this request cannot see; only the credentials in '
-            '[cinder] can tell'),
+            'Cinder does not show the volume: it is missing, or belongs to a '
+            'project that the token of this request cannot see; only the '
+            'credentials in [cinder] can tell'),
 
         Row('none',
             lambda m: True,
@@ -99,7 +99,8 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
         Row('any',
             lambda m: True,
             Outcome(Reason.VOLUME_BUSY),
-            'the volume is {it.volume.state}'),
+            'the volume is neither available nor in use: it is '
+            '{it.volume.state}'),
     )),
 
     Section('``reserved``, ``attaching``, ``detaching``',
@@ -128,7 +129,8 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
         Row('any',
             lambda m: True,
             Outcome(Reason.OPERATION_IN_FLIGHT),
-            'the volume is {it.volume.status}'),
+            'an operation on the volume is in progress: it is '
+            '{it.volume.status}'),
     )),
 
     Section('``available``', lambda m: m.volume.status == 'available', (
@@ -181,7 +183,7 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
             'this server',
             lambda m: m.is_attached,
             Outcome(Reason.HEALTHY),
-            'attached'),
+            'attached to this server'),
 
         # A move or a swap failed: the other attachment may serve the disk.
         Row('another one than its own is ``attached``',
@@ -195,7 +197,8 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
         Row('some, but none is ``attached`` yet',
             lambda m: m.ours,
             Outcome(Reason.OPERATION_IN_FLIGHT),
-            'attachment {it.ours[0].id} is {it.ours[0].status}'),
+            'the attach of the volume is not complete: attachment '
+            '{it.ours[0].id} is {it.ours[0].status}'),
 
         Row('none; Cinder attaches it to other servers',
             lambda m: m.other_servers,
@@ -242,7 +245,7 @@ class MappingFacts:
 
     @property
     def is_stuck(self) -> bool:
-        """Tell whether the volume has been in its state for too long."""
+        """Tell whether the volume is in its state for too long."""
         return self.world.policy.is_stuck(
             self.volume.updated_at, self.world.now)
 

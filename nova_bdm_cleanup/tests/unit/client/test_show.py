@@ -22,7 +22,8 @@ class ShowBdmTest(commandcase.CommandCase):
             'Volume Status': 'in-use', 'Attachment in Nova': attachment,
             'Attachment in Cinder': attachment + ' (attached)',
             'Host': 'compute1', 'Verdict': 'healthy',
-            'Hard Reboot': 'keeps it', 'Explanation': 'attached',
+            'Hard Reboot': 'keeps it',
+            'Explanation': 'attached to this server',
             'Connects': True, 'Action': 'none'}], rows)
         table = self.bdm('show', 'alpha', form='table')[1]
         self.assertEqual('+', table.splitlines()[-1][-1])

@@ -928,7 +928,7 @@ class JournalTest(CleanerTestCase):
         self.assertEqual(
             {'reason': 'healthy', 'withheld': None, 'volume': 'volume-1',
              'attachment': 'attachment-1', 'device': '/dev/vdb',
-             'explanation': 'attached'},
+             'explanation': 'attached to this server'},
             [f for f in entry.record['findings']
              if f['volume'] == 'volume-1'][0])
 
