@@ -78,7 +78,7 @@ def stale_reserved(t: Trial) -> str:
         t.expect(server, 'ACTIVE', 'root A')
         t.expect_volume('left-over', 'available', on_host=False)
         t.expect_log_line('event=removed', 'reason=stale-attachment',
-                       f'attachment={attachment}')
+                          f'attachment={attachment}')
         return 'attachment removed, volume available'
     t.expect(server, 'ACTIVE', 'root A',
              attachments=f'{HEALTHY} left-over:reserved')
@@ -290,7 +290,7 @@ def _reboot_in_mode(t: Trial, mode: str) -> str:
     t.expect_no_removal()
     if mode == 'observe':
         t.expect_log_line('event=withheld', 'reason=volume-available',
-                       'observe-mode')
+                          'observe-mode')
         return 'reported; as without the plugin: ' + outcome
     t.equal('log lines', t.log_lines(), [])
     return 'as without the plugin: ' + outcome

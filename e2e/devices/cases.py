@@ -521,7 +521,7 @@ def reused_lun_migrating(case: Case) -> None:
     """
     disk, new_disk, device = _reuse_lun(case)
     neighbour = case.host.server(new_disk.attached, project='other',
-                                host='compute2')
+                                 host='compute2')
     instance = case.host.instance(neighbour)
     instance.task_state = task_states.MIGRATING
     instance.save()
