@@ -67,22 +67,21 @@ _create_context = nova.api.auth.NovaKeystoneContext.__dict__['_create_context']
 _CONFIGURATION = """\
 [DEFAULT]
 state_path = {state}
-# Nova sleeps for whole seconds between two looks at a volume that it waits
-# for; Cinder is quick here.
+# Nova polls a new volume every few seconds; this Cinder is faster.
 block_device_allocate_retries_interval = 0
 block_device_allocate_retries = 1000
-# A nova-compute that some test keeps from telling that it is alive must not
-# be taken for dead: the next test of the class could make no server.
+# A test may stop the reports of a nova-compute.  It must stay up for the next
+# test of the class.
 service_down_time = 2000000000
-# The API waits in here until a reboot is over.
+# The API waits until a reboot is over.
 rpc_response_timeout = 600
 # Guests of the fake libvirt do not shut down by themselves.
 shutdown_timeout = 0
 [libvirt]
-# Old releases do not name the device so that the fake libvirt could tell.
+# The fake libvirt does not find the device by the name of old releases.
 device_detach_timeout = 1
-# As operators have it.  The schema of Nova 33 does not know a mapping that
-# names no attachment.
+# The default.  The response schema of Nova 33 does not allow a mapping without
+# an attachment.
 [api]
 response_validation = warn
 # Many servers of one project.

@@ -310,10 +310,10 @@ class Real:
             self._id(volume), 'available', attach_status='detached')
 
     def _transfer(self, volume: str, project: str) -> None:
-        made = self._client.transfers.create(self._id(volume))
+        transfer = self._client.transfers.create(self._id(volume))
         caller = dataclasses.replace(self._owner, project=project)
         self._cinder.client(caller).transfers.accept(
-            made.id, made.auth_key)
+            transfer.id, transfer.auth_key)
 
     def _force_detach(self, volume: str, name: str, host: str) -> None:
         self._client.volumes._action(

@@ -29,10 +29,10 @@ COMMANDS = {'audit': audit.AuditBdm, 'clean': clean.CleanBdm,
             'release': release.ReleaseBdm, 'show': show.ShowBdm}
 
 #: Options that treat all of it as if it had happened long ago.
-LONG_AGO = ('--grace-period', '0', '--stuck-after', '0')
+NO_WAITING = ('--grace-period', '0', '--stuck-after', '0')
 
 
-class Commands(scenario.ScenarioTestCase):
+class CommandTestCase(scenario.ScenarioTestCase):
     """Base class of tests that run the commands as an operator."""
 
     def bdm(self, name: str, *arguments: str,
@@ -73,7 +73,7 @@ class Commands(scenario.ScenarioTestCase):
             return code, output
         return code, json.loads(output) if output else None
 
-    def audited(self, *arguments: str, server: fixture.Server | None = None
+    def run_audit(self, *arguments: str, server: fixture.Server | None = None
                 ) -> dict[str, tuple[str, str]]:
         """Return reason and action of the audit's findings, by volume.
 
@@ -91,12 +91,12 @@ class Commands(scenario.ScenarioTestCase):
         """Return the output streams of a command."""
         return io.StringIO(), io.StringIO()
 
-    def ghost(self) -> fixture.Server:
+    def unknown_server(self) -> fixture.Server:
         """Return a server that no Nova knows."""
-        return fixture.Server(str(uuid.uuid4()), 'ghost', 'compute1', None,
+        return fixture.Server(str(uuid.uuid4()), 'unknown', 'compute1', None,
                               ())
 
-    def deleted(self) -> fixture.Server:
+    def deleted_server(self) -> fixture.Server:
         """Return a server that Nova has deleted, and remembers."""
         server = self.cloud.server(name='deleted')
         self.cloud.delete(server)
@@ -105,26 +105,26 @@ class Commands(scenario.ScenarioTestCase):
                 time.sleep(0.05)
         return server
 
-    def calls(self, volume: str) -> list[str]:
+    def terminate_calls(self, volume: str) -> list[str]:
         """Return the back end's calls that undo a connection."""
         return [call['call'] for call in self.cloud.cinder.driver_calls(
             volume) if call['call'] in ('terminate_connection',
                                         'remove_export')]
 
-    def call_in_use(self, volume: str) -> None:
+    def set_in_use(self, volume: str) -> None:
         """Have Cinder report a volume without attachments as in-use."""
         self.cloud.reset_status(volume, 'detaching')
         self.cinder.volumes.roll_detaching(volume)
         self.assertEqual('in-use', self.volume_status(volume))
 
-    def connector(self, host: str = 'compute1') -> str:
+    def connector_file(self, host: str = 'compute1') -> str:
         path = os.path.join(self.useFixture(fixtures.TempDir()).path,
                             'connector.json')
         with open(path, 'w') as file:
-            json.dump(self.connection(host), file)
+            json.dump(self.connector(host), file)
         return path
 
-    def follow(self, action: str, host: str = 'compute1') -> None:
+    def run_action(self, action: str, host: str = 'compute1') -> None:
         """Run each step of a printed action, where it says."""
         directory = self.useFixture(fixtures.TempDir()).path
         steps = action.replace('look: ', '').split('; ')
@@ -140,26 +140,26 @@ class Commands(scenario.ScenarioTestCase):
             if verb == 'get_connector':
                 self.assertEqual(['--json', '>'], arguments)
                 # No compute host here: copy what os-brick would say.
-                shutil.copy(self.connector(host), path)
+                shutil.copy(self.connector_file(host), path)
             else:
                 self.assertEqual(0, getattr(
                     manage.VolumeAttachmentCommands(), verb)(
                         *arguments, path))
 
     @staticmethod
-    def connection(host: str = 'compute1') -> dict[str, str]:
+    def connector(host: str = 'compute1') -> dict[str, str]:
         return {'host': host, 'ip': '127.0.0.1',
                 'initiator': 'iqn.2026-01.test:initiator'}
 
     def assert_released(self, volume: str, *calls: str) -> None:
         self.assertEqual('available', self.volume_status(volume))
         self.assertEqual((), self.cloud.attachments(volume))
-        self.assertEqual(list(calls), self.calls(volume))
+        self.assertEqual(list(calls), self.terminate_calls(volume))
 
 
-class CloudCase(Commands):
+class CommandWithWitnessTestCase(CommandTestCase):
 
     def setUp(self) -> None:
         super().setUp()
         #: The proof that this Nova and this Cinder belong together.
-        self.witness = self.server(scenario.BOOT_DISK, name='witness')
+        self.witness = self.create_server(scenario.BOOT_DISK, name='witness')

@@ -27,64 +27,64 @@ class MoveTestCase(scenario.ScenarioTestCase):
         'plugin_options': {'triggers': 'all'},
         'nova_options': {'DEFAULT': {'shelved_offload_time': 0}}}
 
-    def healthy(self, root: str = 'volume', disks: int = 3
+    def healthy_server(self, root: str = 'volume', disks: int = 3
                 ) -> fixture.Server:
         """Return a server of the first host."""
-        made = self.server(*[scenario.BOOT_DISK] * disks, host=HERE,
+        server = self.create_server(*[scenario.BOOT_DISK] * disks, host=HERE,
                            root=root)
-        self.cloud.allocate(made)
-        return made
+        self.cloud.allocate(server)
+        return server
 
-    def broken(self, kind: str, root: str = 'volume'
+    def damaged_server(self, kind: str, root: str = 'volume'
                ) -> tuple[fixture.Server, str]:
         """Return a server, and its volume that dangles."""
-        made = self.healthy(root)
-        lost = made.volumes[1]
-        self.break_(made, lost, kind)
-        return made, lost
+        server = self.healthy_server(root)
+        lost = server.volumes[1]
+        self.damage(server, lost, kind)
+        return server, lost
 
-    def break_(self, made: fixture.Server, lost: str, kind: str) -> None:
+    def damage(self, server: fixture.Server, lost: str, kind: str) -> None:
         """Have the mapping of a volume dangle.
 
         :param kind: a damage, or SAME_HOST to give it to a server of this host
         """
         if kind == SAME_HOST:
-            self.cloud.attach_elsewhere(made, lost, host=HERE)
+            self.cloud.attach_elsewhere(server, lost, host=HERE)
         else:
-            DAMAGE[kind].inflict(self.cloud, made, lost)
+            DAMAGE[kind].inflict(self.cloud, server, lost)
 
     # -- operations --------------------------------------------------------
 
-    def act(self, made: fixture.Server, action: dict[str, Any]
+    def act(self, server: fixture.Server, action: dict[str, Any]
             ) -> fixture.APIError | None:
         """Have Nova do something, which it may refuse."""
-        self.begin()
+        self.start_recording()
         try:
-            self.cloud.act(made, action, by=self.cloud.admin)
+            self.cloud.act(server, action, by=self.cloud.admin)
         except fixture.APIError as error:
             return error
         return None
 
-    def migrate(self, made: fixture.Server) -> fixture.APIError | None:
-        return self.act(made, {'migrate': {'host': THERE}})
+    def migrate(self, server: fixture.Server) -> fixture.APIError | None:
+        return self.act(server, {'migrate': {'host': THERE}})
 
-    def confirm(self, made: fixture.Server) -> fixture.APIError | None:
-        return self.act(made, {'confirmResize': None})
+    def confirm(self, server: fixture.Server) -> fixture.APIError | None:
+        return self.act(server, {'confirmResize': None})
 
-    def revert(self, made: fixture.Server) -> fixture.APIError | None:
-        return self.act(made, {'revertResize': None})
+    def revert(self, server: fixture.Server) -> fixture.APIError | None:
+        return self.act(server, {'revertResize': None})
 
-    def migrate_live(self, made: fixture.Server) -> fixture.APIError | None:
-        return self.act(made, {'os-migrateLive': {
+    def migrate_live(self, server: fixture.Server) -> fixture.APIError | None:
+        return self.act(server, {'os-migrateLive': {
             'host': THERE, 'block_migration': 'auto'}})
 
-    def shelve(self, made: fixture.Server) -> fixture.APIError | None:
-        return self.act(made, {'shelve': None})
+    def shelve(self, server: fixture.Server) -> fixture.APIError | None:
+        return self.act(server, {'shelve': None})
 
-    def unshelve(self, made: fixture.Server) -> fixture.APIError | None:
-        return self.act(made, {'unshelve': None})
+    def unshelve(self, server: fixture.Server) -> fixture.APIError | None:
+        return self.act(server, {'unshelve': None})
 
-    def evacuate(self, made: fixture.Server) -> fixture.APIError | None:
+    def evacuate(self, server: fixture.Server) -> fixture.APIError | None:
         """Evacuate a server; its host stays down until :meth:`come_back`."""
         if not self._dead:
             self.cloud.nova.computes[HERE].stop()
@@ -93,12 +93,12 @@ class MoveTestCase(scenario.ScenarioTestCase):
                 'GET', '/os-services?host=' + HERE, by=self.cloud.admin)
             self._dead = services['services'][0]['id']
             self._set_down(True)
-        return self.act(made, {'evacuate': {'host': THERE}})
+        return self.act(server, {'evacuate': {'host': THERE}})
 
     #: The service of the dead host.
     _dead: str | None = None
 
-    def come_back(self, made: fixture.Server | None = None) -> None:
+    def come_back(self, server: fixture.Server | None = None) -> None:
         """Bring the dead host back."""
         if self._dead:
             self.cloud.restart_compute(HERE)
@@ -112,36 +112,37 @@ class MoveTestCase(scenario.ScenarioTestCase):
 
     # -- outcome -----------------------------------------------------------
 
-    def host_of(self, made: fixture.Server) -> str | None:
-        host: str | None = self.cloud.nova.instance(made.id).host
+    def host_of(self, server: fixture.Server) -> str | None:
+        host: str | None = self.cloud.nova.instance(server.id).host
         return host
 
-    def look_there(self, made: fixture.Server) -> snapshot.Snapshot:
+    def look_on_current_host(self, server: fixture.Server
+                             ) -> snapshot.Snapshot:
         """Look at a server on its current host."""
         return self.cloud.look(dataclasses.replace(
-            made, host=self.host_of(made) or HERE))
+            server, host=self.host_of(server) or HERE))
 
-    def neighbours(self, made: fixture.Server, lost: str | None
+    def other_volumes(self, server: fixture.Server, lost: str | None
                    ) -> list[str]:
         """Return the disks other than the lost one."""
-        return [volume for volume in (made.root, *made.volumes)
+        return [volume for volume in (server.root, *server.volumes)
                 if volume and volume != lost]
 
-    def holders(self, made: fixture.Server) -> set[str]:
+    def allocated_hosts(self, server: fixture.Server) -> set[str]:
         """Return the hosts with allocations of a server."""
         with self.cloud.nova.database('cell1') as database:
             migrations = database.execute(
                 'SELECT uuid FROM migrations WHERE instance_uuid = ?',
-                (made.id,)).fetchall()
+                (server.id,)).fetchall()
         return {host for consumer, host in self.cloud.allocations()
-                if consumer == made.id or (consumer,) in migrations}
+                if consumer == server.id or (consumer,) in migrations}
 
-    def check_moved(self, made: fixture.Server, lost: str | None,
+    def check_moved(self, server: fixture.Server, lost: str | None,
                     where: str = THERE) -> snapshot.Snapshot:
         """Check that the server runs there, with all its disks but one."""
-        self.assertEqual(where, self.host_of(made))
-        view = self.look_there(made)
-        for volume in self.neighbours(made, lost):
+        self.assertEqual(where, self.host_of(server))
+        view = self.look_on_current_host(server)
+        for volume in self.other_volumes(server, lost):
             self.assert_healthy(view, volume)
             self.assertEqual(1, self.cloud.nova.connected[where][volume])
             self.assertEqual(0, self.cloud.nova.connected[
@@ -149,20 +150,20 @@ class MoveTestCase(scenario.ScenarioTestCase):
         self.assertEqual((), view.attachments_of(lost or ''))
         return view
 
-    def check_evacuated(self, made: fixture.Server, lost: str) -> None:
+    def check_evacuated(self, server: fixture.Server, lost: str) -> None:
         """Bring the old host back; check that a reboot removes the disk."""
         self.come_back()
-        self.cloud.reboot(made)
-        view = self.look_there(made)
-        self.assert_healthy(view, *self.neighbours(made, lost))
+        self.cloud.reboot(server)
+        view = self.look_on_current_host(server)
+        self.assert_healthy(view, *self.other_volumes(server, lost))
         self.assert_gone(view, lost)
-        self.assertEqual({THERE}, self.holders(made))
+        self.assertEqual({THERE}, self.allocated_hosts(server))
 
-    def check_untouched(self, made: fixture.Server, lost: str) -> None:
+    def check_untouched(self, server: fixture.Server, lost: str) -> None:
         """Check that the server runs where it did, with all records."""
-        self.assertEqual(HERE, self.host_of(made))
-        view = self.look(made)
-        self.assert_healthy(view, *self.neighbours(made, lost))
+        self.assertEqual(HERE, self.host_of(server))
+        view = self.look(server)
+        self.assert_healthy(view, *self.other_volumes(server, lost))
         self.assertIsNotNone(view.block_device(lost))
 
     def check_attached(self, view: snapshot.Snapshot, volumes: Iterable[str]
@@ -172,6 +173,6 @@ class MoveTestCase(scenario.ScenarioTestCase):
             self.assertEqual(['attached'], [
                 each.status for each in view.attachments_of(volume)])
 
-    def refusals(self, made: fixture.Server) -> list[tuple[str, str]]:
+    def refusals(self, server: fixture.Server) -> list[tuple[str, str]]:
         return [(line.volume, line.reason)
-                for line in self.audit(made, 'refused')]
+                for line in self.log_lines(server, 'refused')]

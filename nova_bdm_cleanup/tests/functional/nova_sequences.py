@@ -36,9 +36,9 @@ HOSTS: Mapping[str, str] = {
 
 Call = tuple[str, ...]
 
-#: nova-compute was killed in a reboot, after its begin and before.
-_INTERRUPTED: Call = ('die', SERVER, task_states.REBOOT_PENDING_HARD)
-_NOT_BEGUN: Call = ('die', SERVER, task_states.REBOOTING_HARD)
+#: nova-compute was killed in a reboot, after it began and before.
+_INTERRUPTED: Call = ('crash', SERVER, task_states.REBOOT_PENDING_HARD)
+_NOT_BEGUN: Call = ('crash', SERVER, task_states.REBOOTING_HARD)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +79,7 @@ class State:
 #: Call sequences by their subject.
 SEQUENCES: Mapping[str, Sequence[Call]] = {
     'nova-compute restarts': [
-        _INTERRUPTED, ('attach', SERVER, 'F'), ('soft', SERVER),
+        _INTERRUPTED, ('attach', SERVER, 'F'), ('soft_reboot', SERVER),
         ('restart',), ('attach', SERVER, 'F'), ('lose_power',), ('restart',),
         _INTERRUPTED, ('reboot', SERVER),
         ('reset_task_state', SERVER), ('reboot', SERVER),
@@ -87,26 +87,29 @@ SEQUENCES: Mapping[str, Sequence[Call]] = {
         _NOT_BEGUN, ('restart',), _NOT_BEGUN, ('lose_power',), ('restart',)],
     'attach, detach, swap and refusals': [
         ('attach', SERVER, 'F'), ('attach', SERVER, 'F'),
-        ('attach', NEIGHBOUR, 'F'), ('reboot', SERVER), ('soft', SERVER),
-        ('detach', NEIGHBOUR, 'F'), ('detach', SERVER, 'S'),
-        ('detach', SERVER, 'S'), ('attach', SERVER, 'S'),
+        ('attach', NEIGHBOUR, 'F'), ('reboot', SERVER),
+        ('soft_reboot', SERVER), ('detach', NEIGHBOUR, 'F'),
+        ('detach', SERVER, 'S'), ('detach', SERVER, 'S'),
+        ('attach', SERVER, 'S'),
         ('detach', SERVER, 'F'), ('swap', SERVER, 'S', 'N'),
         ('swap', SERVER, 'S', 'F'), ('reboot', SERVER),
         ('swap', SERVER, 'S', 'F'), ('attach', NEIGHBOUR, 'S')],
     'operations on stopped and locked servers': [
-        ('start', SERVER), ('stop', SERVER), ('soft', SERVER),
+        ('start', SERVER), ('stop', SERVER), ('soft_reboot', SERVER),
         ('swap', SERVER, 'S', 'F'), ('attach', SERVER, 'F'),
         ('detach', SERVER, 'F'), ('start', SERVER), ('stop', SERVER),
         ('reboot', SERVER), ('stop', SERVER), ('reset_task_state', SERVER),
         ('reboot', SERVER), ('lock', SERVER), ('reboot', SERVER),
-        ('soft', SERVER), ('attach', SERVER, 'F'), ('detach', SERVER, 'S'),
+        ('soft_reboot', SERVER), ('attach', SERVER, 'F'),
+        ('detach', SERVER, 'S'),
         ('swap', SERVER, 'S', 'F'), ('stop', SERVER), ('unlock', SERVER),
         ('stop', SERVER), ('lock', SERVER), ('start', SERVER),
         ('unlock', SERVER), ('start', SERVER)],
     'changes in Cinder without Nova': [
-        ('lose', 'S'), ('detach', SERVER, 'S'), ('attach', NEIGHBOUR, 'S'),
-        ('attach', SERVER, 'S'), ('swap', SERVER, 'S', 'F'),
-        ('swap', NEIGHBOUR, 'N', 'S'), ('give_away', 'S'),
+        ('delete_attachments', 'S'), ('detach', SERVER, 'S'),
+        ('attach', NEIGHBOUR, 'S'), ('attach', SERVER, 'S'),
+        ('swap', SERVER, 'S', 'F'),
+        ('swap', NEIGHBOUR, 'N', 'S'), ('transfer', 'S'),
         ('delete_volume', 'S'), ('detach', SERVER, 'S'),
         ('attach', NEIGHBOUR, 'S'), ('swap', SERVER, 'S', 'F')],
     'set to available by hand': [
@@ -122,10 +125,11 @@ SEQUENCES: Mapping[str, Sequence[Call]] = {
     'shelve and unshelve': [
         ('shelve', SERVER), ('start', SERVER), ('reboot', SERVER),
         ('migrate', SERVER), ('unshelve', SERVER), ('shelve', NEIGHBOUR),
-        ('lose', 'N'), ('unshelve', NEIGHBOUR)],
+        ('delete_attachments', 'N'), ('unshelve', NEIGHBOUR)],
     'moves with dangling mappings': [
-        ('lose', 'S'), ('shelve', SERVER), ('lose', 'N'),
-        ('delete_volume', 'N'), ('migrate', NEIGHBOUR)],
+        ('delete_attachments', 'S'), ('shelve', SERVER),
+        ('delete_attachments', 'N'), ('delete_volume', 'N'),
+        ('migrate', NEIGHBOUR)],
     'a live migration': [
         ('move_out', SERVER), ('attach', SERVER, 'F'), ('reboot', SERVER),
         ('move_in', SERVER), ('detach', SERVER, 'S')],
@@ -161,11 +165,12 @@ class Model:
         self._world.cinder.create_volume(FREE, worlds.OWN_PROJECT)
 
     def call(self, name: str, *arguments: str) -> None:
-        ask = getattr(self, f'_{name}', None) or getattr(self._cloud, name)
-        self._cloud.begin(name, ask, *arguments)
+        function = (getattr(self, f'_{name}', None)
+                    or getattr(self._cloud, name))
+        self._cloud.begin(name, function, *arguments)
         self._scheduler.run()
 
-    def _soft(self, server: str) -> None:
+    def _soft_reboot(self, server: str) -> None:
         self._cloud.reboot(server, 'SOFT')
 
     def _stop(self, server: str) -> None:
@@ -184,14 +189,14 @@ class Model:
     def _reset_status(self, volume: str, status: str) -> None:
         self._world.cinder.reset_status(volume, status)
 
-    def _lose(self, volume: str) -> None:
+    def _delete_attachments(self, volume: str) -> None:
         for attachment in self._world.cinder.of_volume(volume):
             self._world.cinder.delete(attachment.id)
 
-    def _give_away(self, volume: str) -> None:
+    def _transfer(self, volume: str) -> None:
         self._cloud.give_away(volume, 'other')
 
-    def _die(self, server: str, task_state: str) -> None:
+    def _crash(self, server: str, task_state: str) -> None:
         self._world.change_server(server, task_state=task_state)
 
     def _restart(self) -> None:
@@ -293,7 +298,7 @@ class Real:
         finally:
             self._cloud.proxy.clear()
 
-    def _soft(self, server: fixture.Server) -> None:
+    def _soft_reboot(self, server: fixture.Server) -> None:
         self._cloud.reboot(server, hard=False)
 
     def _migrate(self, server: fixture.Server) -> None:
@@ -304,14 +309,14 @@ class Real:
     def _reset_task_state(self, server: fixture.Server) -> None:
         self._act(server, 'os-resetState', state='active')
 
-    def _lose(self, volume: str) -> None:
+    def _delete_attachments(self, volume: str) -> None:
         for server in self._servers.values():
             self._cloud.lose_attachment(server, volume)
 
-    def _give_away(self, volume: str) -> None:
+    def _transfer(self, volume: str) -> None:
         self._cloud.transfer_volume(volume, self._cloud.other_user)
 
-    def _die(self, server: fixture.Server, task_state: str) -> None:
+    def _crash(self, server: fixture.Server, task_state: str) -> None:
         self._cloud.change(server, task_state=task_state)
 
     def _lose_power(self) -> None:

@@ -32,7 +32,7 @@ from nova_bdm_cleanup.tests.functional import base
 
 CONF = cfg.CONF
 
-_AUDIT = re.compile(
+_LOG_LINE = re.compile(
     r'(?P<level>\w+) nova_bdm_cleanup\.audit .*?'
     r'(?:\[instance: (?P<server>\S+)\] )?bdm-cleanup: event=(?P<event>\S+) '
     r'reason=(?P<reason>\S+) volume=(?P<volume>\S+) '
@@ -50,7 +50,7 @@ BOOT_DISK = fixture.Disk(at_boot=True)
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """One audit line of Nova's log."""
+    """One log line of the plugin."""
 
     level: str
     #: None: the line is about no server.
@@ -72,7 +72,7 @@ class TimeLimit(fixtures.Fixture):
         self.useFixture(fixtures.MockPatch(
             'nova_bdm_cleanup.node.instance_cleanup.Deadline', self._begin))
 
-    def run_out(self) -> None:
+    def expire(self) -> None:
         """End the waiting of the reboot that is running."""
         self._over.set()
 
@@ -100,7 +100,7 @@ class ScenarioTestCase(base.FunctionalTestCase):
     #: Its name in the instance actions.
     ACTION: ClassVar[str | None] = 'reboot'
     #: The step by which a cleanup has the guest switched off.
-    SWITCHED_OFF: ClassVar[Sequence[tuple[str, str]]] = [
+    POWER_OFF_STEPS: ClassVar[Sequence[tuple[str, str]]] = [
         (recorder.GUEST, 'power off')]
 
     @classmethod
@@ -114,7 +114,7 @@ class ScenarioTestCase(base.FunctionalTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.begin()
+        self.start_recording()
         #: Cinder as Nova sees it, not through the proxy.
         self.cinder = self.cloud.cinder.client(identity.NOVA, service=True)
         self.store_path = (self.cloud.state / 'stores' / uuid.uuid4().hex
@@ -144,7 +144,7 @@ class ScenarioTestCase(base.FunctionalTestCase):
 
     # -- making and rebooting ----------------------------------------------
 
-    def server(self, *disks: fixture.Disk, **arguments: Any
+    def create_server(self, *disks: fixture.Disk, **arguments: Any
                ) -> fixture.Server:
         """Make a server; see :meth:`fixture.Cloud.server`."""
         return self.cloud.server(*disks, **arguments)
@@ -156,13 +156,13 @@ class ScenarioTestCase(base.FunctionalTestCase):
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.05)
 
-    def hang_until_time_is_over(self) -> proxy.Action:
+    def hang_until_timeout(self) -> proxy.Action:
         """Return an action: Cinder hangs, and meanwhile the time runs out."""
         limit = self.useFixture(TimeLimit())
 
         def hang(request: proxy.Request, forward: proxy.Forward
                  ) -> proxy.Answer:
-            limit.run_out()
+            limit.expire()
             return self.cloud.proxy.hang(request, forward)
 
         return hang
@@ -191,7 +191,7 @@ class ScenarioTestCase(base.FunctionalTestCase):
             self.cloud.nova.context(), mapping.id,
             {'created_at': timeutils.utcnow() - age}, legacy=False)
 
-    def begin(self) -> None:
+    def start_recording(self) -> None:
         """Forget what was done so far: it was preparation."""
         self.cloud.start_timeline()
         self._began = time.time()
@@ -206,7 +206,7 @@ class ScenarioTestCase(base.FunctionalTestCase):
         :param arguments: see :meth:`bring_back`
         """
         self.take_down(server)
-        self.begin()
+        self.start_recording()
         for moment in moments:
             self.cloud.recorder.before(*moment)
         self.bring_back(server, **arguments)
@@ -225,7 +225,7 @@ class ScenarioTestCase(base.FunctionalTestCase):
     def crash(self, server: fixture.Server, party: str, what: str) -> None:
         """Bring a server back in a nova-compute that dies before a step."""
         self.take_down(server)
-        self.begin()
+        self.start_recording()
         self.cloud.recorder.before(party, what, recorder.crash)
         self.cloud.run_until_crash(server, self.TRIGGER)
 
@@ -239,16 +239,16 @@ class ScenarioTestCase(base.FunctionalTestCase):
 
     # -- queries -----------------------------------------------------------
 
-    def lines(self, event: str = '') -> list[Line]:
-        """Return the audit lines since :meth:`begin`, about all servers."""
+    def all_log_lines(self, event: str = '') -> list[Line]:
+        """Return the log lines of the plugin since :meth:`start_recording`."""
         lines = [Line(**match.groupdict()) for match in map(
-            _AUDIT.search, self.cloud.log()[self._log_begins:]) if match]
+            _LOG_LINE.search, self.cloud.log()[self._log_begins:]) if match]
         return [line for line in lines if event in ('', line.event)]
 
-    def audit(self, server: fixture.Server, event: str = '',
+    def log_lines(self, server: fixture.Server, event: str = '',
               reason: str = '') -> list[Line]:
-        """Return the audit lines about a server."""
-        return [line for line in self.lines(event)
+        """Return the log lines about a server."""
+        return [line for line in self.all_log_lines(event)
                 if line.server == server.id and reason in ('', line.reason)]
 
     def journal(self) -> list[RecordedEntry]:
@@ -279,18 +279,18 @@ class ScenarioTestCase(base.FunctionalTestCase):
                 if request.caller == identity.NOVA]
 
     def back_end(self, *volumes: str) -> list[tuple[str, str | None]]:
-        """Return the back end's calls and their hosts since :meth:`begin`."""
+        """Return the recorded calls of the back end, with their hosts."""
         return [(call['call'], call['host'])
                 for call in self.cloud.cinder.driver_calls(*volumes)
                 if call['time'] >= self._began]
 
     def steps_of(self, *subjects: str) -> list[tuple[str, str]]:
-        """Return party and step since :meth:`begin`, in order of time."""
+        """Return the recorded steps and their parties, in order of time."""
         return [(event.party, event.what)
                 for event in self.cloud.timeline(*subjects)]
 
-    def on_host(self, *volumes: str) -> list[str]:
-        """Return what os-brick did with volumes since :meth:`begin`."""
+    def host_steps(self, *volumes: str) -> list[str]:
+        """Return the recorded steps of os-brick on volumes."""
         return [what for party, what in self.steps_of(*volumes)
                 if party == recorder.HOST]
 
@@ -306,7 +306,7 @@ class ScenarioTestCase(base.FunctionalTestCase):
         :param volume: whose mapping is gone
         :param reason: the reason code
         :param attachments: the attachments that had to be deleted for it
-        :param shared: another server of the host goes on using the volume
+        :param shared: another server of the host still uses the volume
         :param by_api: the reboot came through the API, so there is an
             instance action to show the removal under
         :param connected: Nova had connected the volume
@@ -316,7 +316,8 @@ class ScenarioTestCase(base.FunctionalTestCase):
         assert row is not None
         self.assert_gone(view, volume, shared)
 
-        lines = [line for line in self.lines() if line.volume == volume]
+        lines = [line for line in self.all_log_lines()
+                 if line.volume == volume]
         self.assertEqual(
             ['removing', *['left'] * shared, 'removed'],
             [line.event for line in lines])
@@ -355,7 +356,7 @@ class ScenarioTestCase(base.FunctionalTestCase):
                        volume: str) -> None:
         """Check that a stale attachment was deleted, in every record."""
         self.assertNotIn(attachment, [each.id for each in view.attachments])
-        lines = [line for line in self.lines()
+        lines = [line for line in self.all_log_lines()
                  if line.attachment == attachment]
         self.assertEqual(
             [('INFO', 'removing', 'stale-attachment', volume),
@@ -394,13 +395,13 @@ class ScenarioTestCase(base.FunctionalTestCase):
                               if step.subject.get('volume') == volume])
         self.assertNotIn(volume, [
             line.volume for event in ('removing', 'removed')
-            for line in self.lines(event)])
+            for line in self.all_log_lines(event)])
 
     def assert_nothing_done(self, view: snapshot.Snapshot) -> None:
         """Check that the plugin changed nothing anywhere."""
         self.assertEqual([], self.journal())
         for event in ('removing', 'removed'):
-            self.assertEqual([], self.lines(event))
+            self.assertEqual([], self.all_log_lines(event))
         self.assertEqual([], self.changes())
         self.assertEqual(
             [], [event.event for event in view.actions
@@ -408,8 +409,8 @@ class ScenarioTestCase(base.FunctionalTestCase):
 
     def assert_finding(self, server: fixture.Server, volume: str,
                        *expected: tuple[str, str, str]) -> list[Line]:
-        """Check the audit lines about a volume: level, event and reason."""
-        lines = [line for line in self.audit(server)
+        """Check the log lines about a volume: level, event and reason."""
+        lines = [line for line in self.log_lines(server)
                  if line.volume == volume]
         self.assertEqual(list(expected), [
             (line.level, line.event, line.reason) for line in lines])
@@ -430,8 +431,8 @@ class TwoDisks(ScenarioTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.made = self.server(*[BOOT_DISK] * 2)
-        self.lost, self.kept = self.made.volumes
+        self.server = self.create_server(*[BOOT_DISK] * 2)
+        self.lost, self.kept = self.server.volumes
 
     def check_removed(self, view: snapshot.Snapshot) -> None:
         """Check that the lost disk is gone everywhere, and the other not."""
@@ -444,13 +445,13 @@ class ThreeDisks(ScenarioTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.made = self.server(*[BOOT_DISK] * 3)
-        self.lost, self.reset, self.kept = self.made.volumes
+        self.server = self.create_server(*[BOOT_DISK] * 3)
+        self.lost, self.reset, self.kept = self.server.volumes
         #: The leftover attachment of the volume that is reset to available.
         self.attachment, = self.cloud.attachments(self.reset)
 
-    def break_both(self) -> None:
-        self.cloud.lose_attachment(self.made, self.lost)
+    def damage_both(self) -> None:
+        self.cloud.lose_attachment(self.server, self.lost)
         self.cloud.reset_status(self.reset)
 
     def check_removed(self, view: snapshot.Snapshot, by_api: bool = True
@@ -471,7 +472,7 @@ class Started(ScenarioTestCase):
 
     TRIGGER = 'start'
     ACTION = 'start'
-    SWITCHED_OFF = ()
+    POWER_OFF_STEPS = ()
 
     def take_down(self, server: fixture.Server) -> None:
         if self.cloud.nova.instance(server.id).vm_state != 'stopped':
@@ -490,7 +491,7 @@ class Resumed(ScenarioTestCase):
 
     TRIGGER = 'host_boot'
     ACTION = None
-    SWITCHED_OFF = ()
+    POWER_OFF_STEPS = ()
 
     def take_down(self, server: fixture.Server) -> None:
         self.cloud.lose_power(server)

@@ -41,7 +41,7 @@ a real Cinder, on a terminal of 100 columns; ids and times are replaced.
 """
 
 
-class NightTest(commands.Commands):
+class NightTest(commands.CommandTestCase):
     """A night in which an operator audits, cleans and releases."""
 
     THROUGH_API = True
@@ -90,18 +90,18 @@ class NightTest(commands.Commands):
             text = text.replace('{{ $labels.%s }}' % label, value)
         return text.replace('{{ $value }}', '1')
 
-    def test_the_page(self) -> None:
+    def test_page(self) -> None:
         server = self.cloud.server(
             fixture.Disk(name='data'), fixture.Disk(name='logs'),
             name='web-1')
         lost, fine = server.volumes
         self.cloud.lose_attachment(server, lost)
         held = self.cloud.volume('scratch')
-        self.cloud.create_attachment(self.deleted(), held)
+        self.cloud.create_attachment(self.deleted_server(), held)
         project = self.cloud.owner.project
 
-        self.say("The night's audit has written its metrics for a day, and "
-                 'this comes by mail::')
+        self.say('An audit runs every night and writes metrics. Today an '
+                 'alert comes by mail::')
         self.bdm('audit', '--project', project, '--prometheus',
                  str(self.metrics), form='table')
         found = self.metrics.read_text()
@@ -111,28 +111,28 @@ class NightTest(commands.Commands):
             'BdmAuditDiskDangling', host='compute1',
             reason='volume-available'))
 
-        self.say('What is it?')
+        self.say('List the findings:')
         self.type('audit', '--project', project)
-        self.say('What does that mean? The end of the link, without a '
-                 'browser:')
-        self.show('openstack bdm explain volume-available', self.explained())
-        self.say('Everything there is to know of the server, and what a hard '
-                 'reboot would do:')
+        self.say('Read what the reason means; the link in the mail leads to '
+                 'the same text:')
+        self.show('openstack bdm explain volume-available', self.explanation())
+        self.say('Show all facts about the server, and what a hard reboot '
+                 'would do:')
         self.type('show', server.id)
-        self.say('Its owner agrees to a reboot. Look once more, then do it; '
-                 'without ``--yes`` it asks:')
+        self.say('The owner agrees to a reboot. Preview it, then run it; '
+                 'without ``--yes`` the command asks first:')
         self.type('clean', server.id, '--dry-run')
         self.assertEqual(0, self.type('clean', server.id, '--yes'))
         self.say('The other finding needs no reboot:')
         self.assertEqual(0, self.type('release', held, '--yes'))
-        self.say('Is all well?')
+        self.say('Check that nothing is left:')
         self.assertEqual(0, self.type('audit', '--project', project))
         view = self.cloud.look(server)
         self.assert_gone(view, lost)
         self.assert_healthy(view, fine)
         self.compare()
 
-    def explained(self) -> str:
+    def explanation(self) -> str:
         screen = io.StringIO()
         with fixtures.MonkeyPatch('sys.stdout', screen):
             command = explain.ExplainBdm(
@@ -144,12 +144,12 @@ class NightTest(commands.Commands):
         return screen.getvalue()
 
     def compare(self) -> None:
-        page = self.replaced(self._page)
+        page = self.anonymize(self._page)
         if os.environ.get('NOVA_BDM_CLEANUP_WRITE_PAGES'):
             PAGE.write_text(page)
         self.assertEqual(PAGE.read_text(), page)
 
-    def replaced(self, page: str) -> str:
+    def anonymize(self, page: str) -> str:
         """Replace ids and times by those that are the same every night."""
         ids: dict[str, str] = {}
 

@@ -7,38 +7,38 @@ from nova_bdm_cleanup.tests.cloud import fixture, identity
 from nova_bdm_cleanup.tests.functional import scenario
 
 
-class _CallersTest(scenario.ThreeDisks):
+class _CallersTestCase(scenario.ThreeDisks):
 
     def check_healthy(self, **arguments):
-        view = self.reboot(self.made, **arguments)
+        view = self.reboot(self.server, **arguments)
         self.assert_nothing_done(view)
-        self.assertEqual([], self.audit(self.made))
+        self.assertEqual([], self.log_lines(self.server))
 
-    def check_cannot_see(self, view):
-        skipped, = self.audit(self.made)
+    def check_skipped(self, view):
+        skipped, = self.log_lines(self.server)
         self.assertEqual(('WARNING', 'skipped', 'cannot-see-project'),
                          (skipped.level, skipped.event, skipped.reason))
         self.assertIn('[cinder] auth_type', skipped.text)
         self.assert_nothing_done(view)
-        for volume in self.made.volumes:
+        for volume in self.server.volumes:
             self.assertTrue(view.has_disk(volume))
         self.assertEqual(1, len(view.attachments_of(self.reset)))
 
-    def resume(self):
+    def restart_after_crash(self):
         """Restart a nova-compute that was killed in a reboot."""
-        self.cloud.change(self.made, task_state='reboot_pending_hard')
-        self.begin()
+        self.cloud.change(self.server, task_state='reboot_pending_hard')
+        self.start_recording()
         self.cloud.restart_compute()
-        return self.look(self.made)
+        return self.look(self.server)
 
 
-class CallersTest(_CallersTest):
+class CallersTest(_CallersTestCase):
     """``[cinder]`` credentials and a service token, as recommended."""
 
     def test_owner(self):
-        self.break_both()
-        self.check_removed(self.reboot(self.made))
-        self.assertEqual(('terminate_connection', self.made.host),
+        self.damage_both()
+        self.check_removed(self.reboot(self.server))
+        self.assertEqual(('terminate_connection', self.server.host),
                          self.back_end(self.reset)[0])
         for request in self.cloud.proxy.requests:
             self.assertEqual(identity.NOVA, request.caller)
@@ -46,67 +46,67 @@ class CallersTest(_CallersTest):
 
     def test_administrator_of_another_project(self):
         self.check_healthy(by=self.cloud.admin)
-        self.break_both()
-        self.check_removed(self.reboot(self.made, by=self.cloud.admin))
+        self.damage_both()
+        self.check_removed(self.reboot(self.server, by=self.cloud.admin))
 
     def test_user_of_another_project(self):
-        self.break_both()
-        error = self.assertRaises(fixture.APIError, self.reboot, self.made,
+        self.damage_both()
+        error = self.assertRaises(fixture.APIError, self.reboot, self.server,
                                   by=self.cloud.other_user)
         self.assertEqual(404, error.status)
-        self.assert_nothing_done(self.look(self.made))
+        self.assert_nothing_done(self.look(self.server))
         self.assertEqual([], self.requests())
 
-    def test_nova_compute(self):
-        self.break_both()
-        self.check_removed(self.resume(), by_api=False)
+    def test_reboot_resumed_by_nova_compute(self):
+        self.damage_both()
+        self.check_removed(self.restart_after_crash(), by_api=False)
         self.assertEqual({identity.NOVA},
                          {each.caller for each in self.plugin_requests()})
 
 
-class WithoutCredentialsTest(_CallersTest):
+class WithoutCredentialsTest(_CallersTestCase):
     """No credentials for Cinder in nova.conf: the user's token decides."""
 
     ARGUMENTS = {'cinder_credentials': False}
 
     def test_owner(self):
         self.check_healthy()
-        self.break_both()
-        self.check_removed(self.reboot(self.made))
+        self.damage_both()
+        self.check_removed(self.reboot(self.server))
         for request in self.cloud.proxy.requests:
             self.assertEqual(self.cloud.owner, request.caller)
             self.assertTrue(request.has_service_token)
 
     def test_owner_of_a_deleted_volume(self):
         """Keep it: to the owner, another project's volume looks deleted."""
-        self.cloud.lose_volume(self.made, self.lost)
+        self.cloud.lose_volume(self.server, self.lost)
         self.cloud.reset_status(self.reset)
-        view = self.reboot(self.made)
-        self.assert_finding(self.made, self.lost,
+        view = self.reboot(self.server)
+        self.assert_finding(self.server, self.lost,
                             ('WARNING', 'kept', 'cannot-see-project'))
         self.assert_dangling(view, self.lost)
         self.assert_removed(view, self.reset, 'volume-available',
                             (self.attachment.id,))
 
-    def test_nobody_who_sees_the_project(self):
-        self.break_both()
-        self.check_cannot_see(self.reboot(self.made, by=self.cloud.admin))
+    def test_no_credentials_for_the_project(self):
+        self.damage_both()
+        self.check_skipped(self.reboot(self.server, by=self.cloud.admin))
         self.assertEqual([], self.plugin_requests())
-        self.check_cannot_see(self.resume())
+        self.check_skipped(self.restart_after_crash())
         self.assertEqual([], self.requests())
 
 
-class WithoutServiceTokenTest(_CallersTest):
+class WithoutServiceTokenTest(_CallersTestCase):
     """A Cinder that deletes only attachments that Nova does not know."""
 
     ARGUMENTS = {'service_token': False}
 
-    def test_attachment_whose_mapping_is_gone(self):
+    def test_stale_attachment(self):
         """Delete it: Cinder asks Nova, which no longer has the mapping."""
-        self.break_both()
+        self.damage_both()
         stale = self.cloud.volume()
-        attachment = self.cloud.create_attachment(self.made, stale)
-        view = self.reboot(self.made)
+        attachment = self.cloud.create_attachment(self.server, stale)
+        view = self.reboot(self.server)
         self.check_removed(view)
         self.assert_deleted(view, attachment, stale)
         for request in self.cloud.proxy.requests:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``nova-bdm-cleanup check`` beside a real Nova and a real Cinder."""
+"""``nova-bdm-cleanup check`` with a real Nova and a real Cinder."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class CheckTest(base.FunctionalTestCase):
             check.Checks(cfg.CONF)) for name in names]
         return [(result.code, result.details or '') for result in results]
 
-    def test_accepted(self):
+    def test_credentials_accepted(self):
         (cinder, _), (version, details), (nova, _), (service, _) = self.check(
             'cinder', 'cinder_version', 'nova', 'service_token')
         self.assertEqual({Code.SUCCESS}, {cinder, version, nova, service})
@@ -52,16 +52,16 @@ class CheckTest(base.FunctionalTestCase):
         self.assertTrue(all(request.has_service_token
                             for request in self.cloud.proxy.requests))
 
-    def test_without_the_role(self):
+    def test_credentials_without_the_admin_role(self):
         (code, details), = self.check('cinder', nova_options={
             'cinder': {'token': 'nova:service:member,reader'}})
         self.assertEqual(Code.FAILURE, code)
         self.assertIn('admin role', details)
 
-    def test_not_accepted(self):
+    def test_credentials_refused(self):
         for code, details in self.check(
                 'cinder', 'cinder_version',
-                nova_options={'cinder': {'token': 'nobody'}}):
+                nova_options={'cinder': {'token': 'invalid'}}):
             self.assertEqual(Code.FAILURE, code)
             self.assertIn('401', details)
 
@@ -101,14 +101,14 @@ class CommandTest(base.FunctionalTestCase):
         with self.conf.open('a') as file:
             file.write(text)
 
-    def test_in_order(self):
+    def test_success(self):
         code, output = self.run_shell(self.command + ' --json')
         self.assertEqual(Code.SUCCESS, code)
         self.assertEqual(
             [(name, Code.SUCCESS) for name in _NAMES],
             [(c['check'], c['result']) for c in json.loads(output)['checks']])
 
-    def test_not_in_order(self):
+    def test_failure(self):
         self.configure('[bdm_cleanup]\nmode = off\ntimeouts = 0\n'
                        '[cinder]\ntoken = nova:service:member\n')
         code, output = self.run_shell(self.command)
@@ -118,7 +118,7 @@ class CommandTest(base.FunctionalTestCase):
                       'did you mean timeout?', 'admin role'):
             self.assertIn(words, ' '.join(output.split()))
 
-    def test_in_a_unit_and_in_a_pipe(self):
+    def test_systemd_unit_and_pipe(self):
         line, = re.findall("ExecStartPre=/bin/sh -c '(.*)'",
                            _PAGE.read_text(encoding='utf-8'))
         script = line.replace('$$', '$').replace(

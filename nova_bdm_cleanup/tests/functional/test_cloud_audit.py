@@ -18,24 +18,24 @@ from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.functional import commands
 
-THEIRS = 'compute-of-region-two'
+OTHER_HOST = 'compute-of-region-two'
 
 
-class AuditTest(commands.CloudCase):
+class AuditTest(commands.CommandWithWitnessTestCase):
 
     def reasons(self, *arguments: str) -> dict[str, str]:
-        return {volume: reason for volume, (reason, _) in self.audited(
+        return {volume: reason for volume, (reason, _) in self.run_audit(
             *arguments).items()}
 
     def test_healthy(self):
-        self.server(
+        self.create_server(
             fixture.Disk(), fixture.Disk(multiattach=True),
             fixture.Disk(source='blank'), root='volume')
         self.assertEqual({}, self.reasons())
         self.assertEqual({}, self.reasons('--thorough'))
 
     def test_stale_attachments(self):
-        server = self.server(fixture.Disk())
+        server = self.create_server(fixture.Disk())
         connected, reserved, twin = (
             self.cloud.volume(), self.cloud.volume(), server.volumes[0])
         self.cloud.create_attachment(server, connected)
@@ -45,17 +45,17 @@ class AuditTest(commands.CloudCase):
             connected: 'stale-attachment', reserved: 'stale-attachment',
             twin: 'duplicate-attachment'}, self.reasons())
 
-    def test_one_host(self):
+    def test_host_option(self):
         self.cloud.lose_attachment(self.witness, *self.witness.volumes)
         code, rows = self.bdm('audit', '--host', 'compute1')
         self.assertEqual((ExitCode.FINDINGS, ['volume-available']),
                          (code, [row['Reason'] for row in rows]))
 
 
-class ShowAndCleanTest(commands.CloudCase):
+class ShowAndCleanTest(commands.CommandWithWitnessTestCase):
 
     def test_clean(self):
-        server = self.server(*[fixture.Disk()] * 3)
+        server = self.create_server(*[fixture.Disk()] * 3)
         lost, gone, fine = server.volumes
         self.cloud.lose_attachment(server, lost)
         self.cloud.lose_volume(server, gone)
@@ -80,12 +80,13 @@ class ShowAndCleanTest(commands.CloudCase):
         self.assertEqual(ExitCode.OK,
                          self.bdm('clean', server.id, '--yes')[0])
 
-    def test_a_disk_that_is_left_out(self):
+    def test_disk_that_is_not_connected(self):
         """Show before the reboot that it leaves the disk out."""
-        server = self.server(*[fixture.Disk()] * 2)
+        server = self.create_server(*[fixture.Disk()] * 2)
         taken, fine = server.volumes
         self.cloud.lose_attachment(server, taken)
-        self.cloud.create_attachment(self.ghost(), taken, connected=False)
+        self.cloud.create_attachment(self.unknown_server(), taken,
+                                     connected=False)
         code, rows = self.bdm('show', server.id)
         self.assertEqual(ExitCode.FINDINGS, code)
         self.assertEqual(
@@ -98,17 +99,17 @@ class ShowAndCleanTest(commands.CloudCase):
         self.assertIsNotNone(view.block_device(taken))
         self.assertFalse(view.has_disk(taken))
         self.assert_healthy(view, fine)
-        line, = self.audit(server, 'not-connected')
+        line, = self.log_lines(server, 'not-connected')
         self.assertIn(facts.WITHOUT_DISK, line.text)
 
-    def test_plan(self):
+    def test_plan_file(self):
         """Release and clean by the plan that the audit prints."""
-        server = self.server(*[fixture.Disk()] * 2)
+        server = self.create_server(*[fixture.Disk()] * 2)
         lost, fine = server.volumes
         self.cloud.lose_attachment(server, lost)
         held = self.cloud.volume()
-        self.cloud.create_attachment(self.deleted(), held)
-        self.audited()
+        self.cloud.create_attachment(self.deleted_server(), held)
+        self.run_audit()
         plan = pathlib.Path(self.useFixture(
             fixtures.TempDir()).path) / 'plan.json'
         plan.write_text(self.stdout.getvalue())
@@ -127,7 +128,7 @@ class ShowAndCleanTest(commands.CloudCase):
     def clean_in_state(self, status: str, action: dict[str, Any],
                        *arguments: str, after: str = 'ACTIVE') -> None:
         """Clean a server that is not running."""
-        server = self.server(*[fixture.Disk()] * 2)
+        server = self.create_server(*[fixture.Disk()] * 2)
         lost, fine = server.volumes
         self.cloud.act(server, action, by=self.cloud.admin)
         self.cloud.lose_attachment(server, lost)
@@ -145,7 +146,7 @@ class ShowAndCleanTest(commands.CloudCase):
     def test_stopped_server(self):
         self.clean_in_state('SHUTOFF', {'os-stop': None})
 
-    def test_stopped_server_that_is_to_stay_so(self):
+    def test_stop_again_option(self):
         self.clean_in_state('SHUTOFF', {'os-stop': None}, '--stop-again',
                             after='SHUTOFF')
 
@@ -153,23 +154,24 @@ class ShowAndCleanTest(commands.CloudCase):
         self.clean_in_state('ERROR', {'os-resetState': {'state': 'error'}})
 
 
-class ReleaseTest(commands.CloudCase):
-    """Releases beside the use cases of ``test_use_cases``."""
+class ReleaseTest(commands.CommandWithWitnessTestCase):
+    """Releases besides the use cases of ``test_use_cases``."""
 
-    def test_in_use_by_nobody(self):
+    def test_in_use_without_attachment(self):
         volume = self.cloud.volume()
-        self.cinder.volumes.initialize_connection(volume, self.connection())
-        self.call_in_use(volume)
-        (reason, _), = self.audited().values()
+        self.cinder.volumes.initialize_connection(volume, self.connector())
+        self.set_in_use(volume)
+        (reason, _), = self.run_audit().values()
         self.assertEqual('volume-unreferenced', reason)
         code, rows = self.bdm('release', volume, '--connector',
-                              self.connector(), *commands.LONG_AGO, '--yes')
+                              self.connector_file(), *commands.NO_WAITING,
+                              '--yes')
         self.assertEqual(ExitCode.OK, code, rows)
         self.assert_released(volume, 'terminate_connection')
 
 
-class SecondNovaTest(commands.CloudCase):
-    """``bdm release`` beside a second Nova that uses the same Cinder.
+class SecondNovaTest(commands.CommandWithWitnessTestCase):
+    """``bdm release`` with a second Nova that uses the same Cinder.
 
     To this Nova every healthy attachment of the other one names a server that
     does not exist.  Its host distinguishes it from an orphan.
@@ -180,42 +182,43 @@ class SecondNovaTest(commands.CloudCase):
         #: The volume of a healthy server of the other Nova.
         self.volume = self.cloud.volume()
         self.attachment = self.cloud.create_attachment(
-            dataclasses.replace(self.ghost(), host=THEIRS), self.volume)
+            dataclasses.replace(self.unknown_server(), host=OTHER_HOST),
+            self.volume)
 
     def check_untouched(self) -> None:
         self.assertEqual([self.attachment], [
             each.id for each in self.cloud.attachments(self.volume)])
         self.assertEqual('in-use', self.volume_status(self.volume))
-        self.assertEqual([], self.calls(self.volume))
+        self.assertEqual([], self.terminate_calls(self.volume))
 
-    def test_named(self):
+    def test_volume_and_attachment(self):
         for target in (self.volume, self.attachment):
             code, (row,) = self.bdm('release', target, '--yes',
                                     '--stuck-after', '0')
             self.assertEqual(ExitCode.REFUSED, code)
-            self.assertIn(THEIRS, row['Explanation'])
+            self.assertIn(OTHER_HOST, row['Explanation'])
             self.check_untouched()
 
-    def test_orphans(self):
+    def test_orphans_option(self):
         """Release only what was for a server that this Nova has deleted."""
-        ours, unknown = self.cloud.volume(), self.cloud.volume()
-        self.cloud.create_attachment(self.deleted(), ours)
-        self.cloud.create_attachment(self.ghost(), unknown)
+        deleted, unknown = self.cloud.volume(), self.cloud.volume()
+        self.cloud.create_attachment(self.deleted_server(), deleted)
+        self.cloud.create_attachment(self.unknown_server(), unknown)
         code, (row,) = self.bdm('release', '--orphans', '--yes')
-        self.assertEqual((ExitCode.OK, ours), (code, row['Volume']), row)
+        self.assertEqual((ExitCode.OK, deleted), (code, row['Volume']), row)
         self.assertIn('Nova has deleted server', row['Explanation'])
         self.assertRegex(self.stderr.getvalue(),
                          r'2 attachments were left, of servers that another '
                          r'Nova may have')
-        self.assertEqual('available', self.volume_status(ours))
+        self.assertEqual('available', self.volume_status(deleted))
         self.check_untouched()
 
-    def test_host_whose_nova_compute_is_down(self):
+    def test_host_with_nova_compute_down(self):
         """Release it: the host still belongs to this Nova."""
         service = self.cloud.nova.computes['compute1']
         service.stop()
         self.addCleanup(service.start)
         volume = self.cloud.volume()
-        self.cloud.create_attachment(self.ghost(), volume)
+        self.cloud.create_attachment(self.unknown_server(), volume)
         code, (row,) = self.bdm('release', volume, '--yes')
         self.assertEqual(ExitCode.OK, code, row)

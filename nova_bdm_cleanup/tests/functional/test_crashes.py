@@ -25,20 +25,21 @@ class _CrashTestCase(scenario.TwoDisks):
         self.cloud.reset_status(self.lost)
         self.stale = self.cloud.volume()
         if self.FINDS_STALE:
-            self.cloud.create_attachment(self.made, self.stale,
+            self.cloud.create_attachment(self.server, self.stale,
                                         connected=False)
-        self.row = self.cloud.row(self.made, self.lost)
+        self.row = self.cloud.row(self.server, self.lost)
 
     def set_state(self, state: str) -> None:
-        self.cloud.act(self.made, {'os-resetState': {'state': state}},
+        self.cloud.act(self.server, {'os-resetState': {'state': state}},
                        by=self.cloud.admin)
 
-    def die(self, party: str = recorder.REQUEST, what: str = 'DELETE') -> None:
+    def crash_cleanup(self, party: str = recorder.REQUEST,
+                      what: str = 'DELETE') -> None:
         """Have nova-compute die before a step of a cleanup."""
-        self.crash(self.made, party, what)
+        self.crash(self.server, party, what)
         self.assertEqual('interrupted', self.journal()[-1].outcome)
         # At the crash these are gone in order: host, Nova, Cinder.
-        view = self.cloud.look(self.made)
+        view = self.cloud.look(self.server)
         on_host = self.lost in view.connected
         self.assertIn(
             (on_host, view.block_device(self.lost) is not None,
@@ -55,7 +56,7 @@ class _CrashTestCase(scenario.TwoDisks):
 
     def assert_finished(self) -> None:
         """Check that the end is the same as without a crash."""
-        view = self.look(self.made)
+        view = self.look(self.server)
         self.check_removed(view)
         self.assertEqual('available', view.volume_status(self.lost))
         self.assertEqual((), self.cloud.attachments(self.lost))
@@ -72,25 +73,25 @@ class _CrashTestCase(scenario.TwoDisks):
 class CrashTest(_CrashTestCase):
     """Crashes with a server that runs."""
 
-    def test_before_the_reboot_is_claimed(self):
+    def test_before_claim(self):
         """Crash before Nova begins it; later releases clear the state too."""
         with mock.patch.object(instance.NovaInstance, 'claim', autospec=True,
                                side_effect=recorder.Crash):
-            self.die()
+            self.crash_cleanup()
         self.cloud.restart_compute()
-        self.cloud.reboot(self.made)
+        self.cloud.reboot(self.server)
         self.assert_finished()
 
     def test_before_disconnect(self):
         """Crash, reset the state of the server, and reboot it again."""
-        self.die(recorder.HOST, 'disconnect')
+        self.crash_cleanup(recorder.HOST, 'disconnect')
         self.set_state('active')
-        self.cloud.reboot(self.made)
+        self.cloud.reboot(self.server)
         self.assert_finished()
 
-    def test_before_cinder_is_told(self):
+    def test_before_attachment_delete(self):
         """Restart nova-compute, which finishes the reboot by itself."""
-        self.die()
+        self.crash_cleanup()
         self.cloud.restart_compute()
         self.assert_finished()
 
@@ -103,23 +104,23 @@ class ErrorCrashTest(_CrashTestCase):
 
     def test_before_disconnect(self):
         self.set_state('error')
-        self.die(recorder.HOST, 'disconnect')
-        self.cloud.reboot(self.made)
+        self.crash_cleanup(recorder.HOST, 'disconnect')
+        self.cloud.reboot(self.server)
         self.assert_finished()
 
-    def test_before_cinder_is_told(self):
+    def test_before_attachment_delete(self):
         self.set_state('error')
-        self.die()
+        self.crash_cleanup()
         self.cloud.restart_compute()
-        self.cloud.reboot(self.made)
+        self.cloud.reboot(self.server)
         self.assert_finished()
 
 
 class StartedCrashTest(scenario.Started, _CrashTestCase):
     """Crashes in a start, which nova-compute resumes by itself."""
 
-    def test_before_cinder_is_told(self):
-        self.die()
+    def test_before_attachment_delete(self):
+        self.crash_cleanup()
         self.cloud.restart_compute()
         self.assert_finished()
 
@@ -129,12 +130,12 @@ class ResumedCrashTest(scenario.Resumed, _CrashTestCase):
 
     FINDS_STALE = False
 
-    def test_before_cinder_is_told(self):
-        self.die()
+    def test_before_attachment_delete(self):
+        self.crash_cleanup()
         self.cloud.restart_compute()
-        view = self.look(self.made)
+        view = self.look(self.server)
         self.assertFalse(view.has_disk(self.lost))
         self.assertIsNone(view.block_device(self.lost))
         # The attachment left in Cinder is stale now, and can wait.
-        self.cloud.reboot(self.made)
+        self.cloud.reboot(self.server)
         self.assert_finished()

@@ -16,13 +16,13 @@ class DanglingTest(scenario.TwoDisks):
     GLANCE = ['/attachments', '/volumes/detail']
 
     def test_healthy(self):
-        server = self.server(
+        server = self.create_server(
             fixture.Disk(), fixture.Disk(multiattach=True, tag='data'),
             fixture.Disk(at_boot=True), root='volume')
         view = self.reboot(server)
         self.assert_healthy(view, server.root, *server.volumes)
         self.assert_nothing_done(view)
-        self.assertEqual([], self.audit(server))
+        self.assertEqual([], self.log_lines(server))
         self.assertEqual(
             self.GLANCE,
             [path for path in (
@@ -32,7 +32,7 @@ class DanglingTest(scenario.TwoDisks):
              if not path.startswith('/volumes/') or path in self.GLANCE])
 
     def test_attachment_deleted(self):
-        server, lost, kept = self.made, self.lost, self.kept
+        server, lost, kept = self.server, self.lost, self.kept
         self.cloud.lose_attachment(server, lost)
         view = self.reboot(server)
         self.assert_removed(view, lost, 'volume-available')
@@ -40,8 +40,8 @@ class DanglingTest(scenario.TwoDisks):
         # Cinder had told the back end when the attachment was deleted.
         self.assertEqual([], self.back_end(lost))
         self.assert_healthy(view, kept)
-        self.assertEqual([], self.audit(server, reason='healthy'))
-        finished, = self.audit(server, 'finished')
+        self.assertEqual([], self.log_lines(server, reason='healthy'))
+        finished, = self.log_lines(server, 'finished')
         entry, = self.journal()
         self.assertIn('1 of 1 actions complete', finished.text)
         self.assertIn(entry.id, finished.text)
@@ -57,26 +57,26 @@ class DanglingTest(scenario.TwoDisks):
         view = self.reboot(server)
         self.assert_healthy(view, kept)
         self.assertEqual(1, len(self.journal()))
-        self.assertEqual([], self.audit(server))
+        self.assertEqual([], self.log_lines(server))
 
     def test_volume_deleted(self):
-        self.cloud.lose_volume(self.made, self.lost)
-        view = self.reboot(self.made)
+        self.cloud.lose_volume(self.server, self.lost)
+        view = self.reboot(self.server)
         self.assert_removed(view, self.lost, 'volume-missing')
         self.assert_order(
-            self.cloud.timeline(self.made.id, self.lost),
-            *self.SWITCHED_OFF, (recorder.HOST, 'disconnect'),
+            self.cloud.timeline(self.server.id, self.lost),
+            *self.POWER_OFF_STEPS, (recorder.HOST, 'disconnect'),
             (recorder.NOVA, 'remove bdm'), (recorder.GUEST, 'power on'))
         self.assert_healthy(view, self.kept)
 
-    def test_status_reset_with_attachment_left(self):
+    def test_status_reset(self):
         attachment, = self.cloud.attachments(self.lost)
         self.cloud.reset_status(self.lost)
-        view = self.reboot(self.made)
+        view = self.reboot(self.server)
         self.assert_removed(view, self.lost, 'volume-available',
                             (attachment.id,))
         self.assertEqual('available', view.volume_status(self.lost))
-        self.assertEqual([('terminate_connection', self.made.host),
+        self.assertEqual([('terminate_connection', self.server.host),
                           ('remove_export', None)], self.back_end(self.lost))
         self.assert_healthy(view, self.kept)
 
@@ -91,20 +91,20 @@ class ResumedDanglingTest(scenario.Resumed, DanglingTest):
     GLANCE = ['/volumes/detail']
 
 
-class OneTriggerTest(scenario.TwoDisks):
+class AnyTriggerTest(scenario.TwoDisks):
     """Decisions by code that all triggers share."""
 
     def test_no_volumes(self):
-        server = self.server()
+        server = self.create_server()
         view = self.reboot(server)
         self.assert_nothing_done(view)
         self.assertEqual(1, len(self.plugin_requests()), self.requests())
 
-    def test_nothing_secret_is_told(self):
+    def test_no_secret_in_store_or_log(self):
         self.cloud.reset_status(self.lost)
         secret = f'secret-of-{self.lost}'
-        self.assertIn(secret, str(self.look(self.made).block_devices))
-        self.reboot(self.made)
+        self.assertIn(secret, str(self.look(self.server).block_devices))
+        self.reboot(self.server)
         self.assertNotIn(secret.encode(), self.store_path.read_bytes())
         self.assertEqual([], self.cloud.log(secret))
         self.assertEqual(0o600, self.store_path.stat().st_mode & 0o777)
@@ -123,21 +123,21 @@ class DeviceMetadataTest(scenario.ScenarioTestCase):
         return sorted(tag for device in instance.device_metadata.devices
                       if 'tags' in device for tag in device.tags)
 
-    def test_tag_of_what_is_removed(self):
-        made = self.server(fixture.Disk(tag='at-boot', at_boot=True),
+    def test_tag_of_removed_disk(self):
+        server = self.create_server(fixture.Disk(tag='at-boot', at_boot=True),
                            fixture.Disk(tag='later'), fixture.Disk(tag='kept'))
-        self.assertEqual(['at-boot', 'kept', 'later'], self.tags(made))
-        *lost, kept = made.volumes
+        self.assertEqual(['at-boot', 'kept', 'later'], self.tags(server))
+        *lost, kept = server.volumes
         for volume in lost:
-            self.cloud.lose_attachment(made, volume)
-        view = self.reboot(made)
+            self.cloud.lose_attachment(server, volume)
+        view = self.reboot(server)
         for volume in lost:
             self.assert_gone(view, volume)
         self.assert_healthy(view, kept)
-        self.assertEqual(['kept'], self.tags(made))
+        self.assertEqual(['kept'], self.tags(server))
 
 
-class GivenAwayTest(scenario.ScenarioTestCase):
+class AttachedElsewhereTest(scenario.ScenarioTestCase):
     """A volume that belongs to another server now."""
 
     THROUGH_API = True
@@ -154,12 +154,12 @@ class GivenAwayTest(scenario.ScenarioTestCase):
         self.assertEqual(before, self.cloud.attachments(volume))
         self.assertEqual([], self.back_end(volume))
         self.assert_healthy(self.look(other), volume)
-        line, = self.audit(server, 'removing')
+        line, = self.log_lines(server, 'removing')
         self.assertIn(other.id, line.text)
         self.assertEqual([] if shared else ['disconnect'],
-                         self.on_host(volume))
+                         self.host_steps(volume))
 
-    def test_single_on_the_same_host(self):
-        server = self.server(*[fixture.Disk()] * 2, host='compute1')
+    def test_same_host(self):
+        server = self.create_server(*[fixture.Disk()] * 2, host='compute1')
         self.check(server, self.cloud.attach_elsewhere(
             server, server.volumes[0], host='compute1'))

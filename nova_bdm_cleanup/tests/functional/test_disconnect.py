@@ -33,43 +33,44 @@ class DisconnectTestCase(scenario.TwoDisks):
         self.busy = (recorder.HOST, 'disconnect',
                      recorder.fail(OSError('busy')), self.lost)
 
-    def told(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    def disconnects(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         """Return the arguments to os-brick about the disk."""
-        return [(told, how) for told, how in self.cloud.nova.disconnects
-                if told['volume_id'] == self.lost]
+        return [(properties, options)
+                for properties, options in self.cloud.nova.disconnects
+                if properties['volume_id'] == self.lost]
 
 
 class ForceTest(DisconnectTestCase):
 
-    def test_what_cannot_be_flushed_goes_too(self):
-        self.assert_gone(self.reboot(self.made), self.lost)
-        (told, how), = self.told()
-        self.assertTrue(how['force'])
+    def test_failed_flush_is_ignored(self):
+        self.assert_gone(self.reboot(self.server), self.lost)
+        (properties, options), = self.disconnects()
+        self.assertTrue(options['force'])
         # Only its own targets are to be disconnected.
         self.assertEqual(
-            (['127.0.0.1:3260'], [told['target_iqn']], [1]),
-            tuple(told[name] for name in (
+            (['127.0.0.1:3260'], [properties['target_iqn']], [1]),
+            tuple(properties[name] for name in (
                 'target_portals', 'target_iqns', 'target_luns')))
 
 
-class NotHereTest(DisconnectTestCase):
+class NotConnectedTest(DisconnectTestCase):
     """A disk that is not on the host, and so not disconnected."""
 
-    def test_after_a_boot_of_the_host(self):
+    def test_after_host_boot(self):
         for found in self.cloud.nova.connected.values():
             found.clear()
-        row = self.cloud.row(self.made, self.lost)
-        view = self.reboot(self.made)
+        row = self.cloud.row(self.server, self.lost)
+        view = self.reboot(self.server)
         self.assert_removed(view, self.lost, 'volume-available',
                             (row.attachment_id,), connected=False)
-        self.assertEqual([], self.told())
+        self.assertEqual([], self.disconnects())
 
-    def test_disconnected_already(self):
-        self.reboot(self.made, (recorder.REQUEST, 'DELETE', recorder.fail(
+    def test_already_disconnected(self):
+        self.reboot(self.server, (recorder.REQUEST, 'DELETE', recorder.fail(
             OSError('no answer'))))
-        self.assertEqual(1, len(self.told()))
-        view = self.reboot(self.made)
-        self.assertEqual(1, len(self.told()))
+        self.assertEqual(1, len(self.disconnects()))
+        view = self.reboot(self.server)
+        self.assertEqual(1, len(self.disconnects()))
         self.assertEqual((), view.attachments_of(self.lost))
 
 
@@ -85,7 +86,7 @@ class SecretTest(DisconnectTestCase):
         # The fake libvirt of some releases knows no secrets of volumes.
         secret = types.SimpleNamespace(UUIDString=lambda: str(uuid.uuid4()))
         self.secrets = {('volume', self.lost): secret}
-        host = self.cloud.nova.computes[self.made.host].driver._host
+        host = self.cloud.nova.computes[self.server.host].driver._host
         self.useFixture(fixtures.MockPatchObject(
             host, 'find_secret', lambda *usage: self.secrets.get(usage)))
         self.useFixture(fixtures.MockPatchObject(
@@ -94,25 +95,25 @@ class SecretTest(DisconnectTestCase):
 
     def test_removed(self):
         seen = []
-        view = self.reboot(self.made, (
+        view = self.reboot(self.server, (
             recorder.NOVA, 'remove bdm',
             lambda: seen.append(len(self.secrets))))
         self.assertEqual([1], seen)
         self.assertEqual({}, self.secrets)
         self.assert_gone(view, self.lost)
 
-    def test_row_cannot_be_removed(self):
-        self.reboot(self.made, (
+    def test_destroy_fails(self):
+        self.reboot(self.server, (
             recorder.NOVA, 'remove bdm',
             recorder.fail(exception.NovaException('conductor is away'))))
         self.assertEqual(1, len(self.secrets))
 
-    def test_device_does_not_disconnect(self):
-        self.reboot(self.made, self.busy)
+    def test_disconnect_fails(self):
+        self.reboot(self.server, self.busy)
         self.assertEqual(1, len(self.secrets))
 
 
-class SecretOfOthersTest(base.FunctionalTestCase):
+class SharedSecretTest(base.FunctionalTestCase):
     """A secret that is deleted if no other server of the host needs it."""
 
     CLOUD = None
@@ -136,35 +137,35 @@ class SecretOfOthersTest(base.FunctionalTestCase):
             there.tidy(bdm)
         return manager.driver._host.delete_secret.called
 
-    def test_no_other_server_has_the_volume(self):
+    def test_volume_of_one_server(self):
         self.assertTrue(self.is_deleted())
 
-    def test_another_server_has_the_volume(self):
+    def test_volume_of_two_servers(self):
         self.assertFalse(self.is_deleted(is_used=True))
 
-    def test_another_server_has_got_it_since_it_was_disconnected(self):
+    def test_volume_of_another_server_since_disconnect(self):
         self.assertTrue(self.is_deleted(is_used=True, is_disconnected=True))
 
-    def test_it_was_never_connected(self):
+    def test_never_connected(self):
         self.assertFalse(self.is_deleted(connection_info='{}'))
 
-    def test_another_driver_has_no_secrets(self):
+    def test_driver_without_secrets(self):
         self.assertFalse(self.is_deleted(driver=ComputeDriver))
 
 
 class EncryptedTest(DisconnectTestCase):
-    """An encrypted volume, which the driver is told how to close."""
+    """An encrypted volume, and what the driver needs to close it."""
 
     def setUp(self):
         super().setUp()
-        info = self.cloud.row(self.made, self.lost).connection_info
+        info = self.cloud.row(self.server, self.lost).connection_info
         self.assertIn('"encrypted": false', info)
         self.cloud.change_row(
-            self.made, self.lost, connection_info=info.replace(
+            self.server, self.lost, connection_info=info.replace(
                 '"encrypted": false', '"encrypted": true'))
         self.closed: list[Any] = []
         # There is no such device to open or to close.
-        driver = self.cloud.nova.computes[self.made.host].driver
+        driver = self.cloud.nova.computes[self.server.host].driver
         self.useFixture(fixtures.MockPatchObject(
             driver, '_attach_encryptor'))
         self.useFixture(fixtures.MockPatchObject(
@@ -176,36 +177,36 @@ class EncryptedTest(DisconnectTestCase):
             self.closed.append(encryption)
             self.assertFalse(destroy_secrets)
 
-    def test_volume_is_there(self):
-        self.cloud.lose_attachment(self.made, self.lost)
-        view = self.reboot(self.made)
+    def test_volume_exists(self):
+        self.cloud.lose_attachment(self.server, self.lost)
+        view = self.reboot(self.server)
         self.assert_removed(view, self.lost, 'volume-available')
         self.assertEqual(1, len(self.closed))
         self.assertIn(f'GET /volumes/{self.lost}/encryption',
                       self.requests())
 
-    def test_volume_is_gone(self):
-        self.cloud.lose_volume(self.made, self.lost)
-        view = self.reboot(self.made)
+    def test_volume_deleted(self):
+        self.cloud.lose_volume(self.server, self.lost)
+        view = self.reboot(self.server)
         self.assert_removed(view, self.lost, 'volume-missing')
         self.assertEqual([{'provider': 'luks'}], self.closed)
 
     def test_cinder_hangs(self):
-        self.cloud.lose_attachment(self.made, self.lost)
+        self.cloud.lose_attachment(self.server, self.lost)
         self.cloud.proxy.on('GET', '/encryption',
-                            self.hang_until_time_is_over())
-        view = self.reboot(self.made)
-        failed, = self.audit(self.made, 'failed')
+                            self.hang_until_timeout())
+        view = self.reboot(self.server)
+        failed, = self.log_lines(self.server, 'failed')
         self.assertEqual(('timed-out', self.lost),
                          (failed.reason, failed.volume))
         self.assertIsNotNone(view.block_device(self.lost))
         self.cloud.proxy.clear()
-        self.assert_removed(self.reboot(self.made), self.lost,
+        self.assert_removed(self.reboot(self.server), self.lost,
                             'volume-available')
 
 
 class LockTest(DisconnectTestCase):
-    """os-brick's lock, held from the disconnect until Cinder is told.
+    """os-brick's lock, held from the disconnect until the deletion in Cinder.
 
     Otherwise an attach of another disk behind the same target could scan in
     between, and find the disk again.
@@ -226,13 +227,13 @@ class LockTest(DisconnectTestCase):
             return False
         return True
 
-    def test_held_over_the_whole_of_it(self):
+    def test_held_until_attachment_delete(self):
         held = {}
 
         def look(what):
             held[what] = self.is_held()
 
-        view = self.reboot(self.made, *(
+        view = self.reboot(self.server, *(
             (party, what, functools.partial(look, what)) for party, what in (
                 (recorder.HOST, 'disconnect'), (recorder.NOVA, 'remove bdm'),
                 (recorder.REQUEST, 'DELETE'))))
@@ -241,6 +242,6 @@ class LockTest(DisconnectTestCase):
         self.assertFalse(self.is_held())
         self.assert_gone(view, self.lost)
 
-    def test_given_back_after_a_failure(self):
-        self.reboot(self.made, self.busy)
+    def test_released_after_failure(self):
+        self.reboot(self.server, self.busy)
         self.assertFalse(self.is_held())

@@ -27,7 +27,7 @@ class _FaultTestCase(scenario.TwoDisks):
         self.set_options(timeout=60)
         self.stale = self.cloud.volume()
         self.cloud.reset_status(self.lost)
-        self.cloud.create_attachment(self.made, self.stale, connected=False)
+        self.cloud.create_attachment(self.server, self.stale, connected=False)
 
     def check(self, *faults: proxy.Action) -> None:
         """Check that a reboot whose requests all fail changes nothing."""
@@ -38,13 +38,13 @@ class _FaultTestCase(scenario.TwoDisks):
             self.assertTrue(view.has_disk(self.lost))
             for volume in (self.lost, self.stale):
                 self.assertEqual(1, len(self.cloud.attachments(volume)))
-            skipped, = self.audit(self.made)
+            skipped, = self.log_lines(self.server)
             self.assertEqual(('WARNING', 'skipped'),
                              (skipped.level, skipped.event))
 
     def reboot_with(self, fault: proxy.Action) -> scenario.snapshot.Snapshot:
         self.cloud.proxy.on('*', _PLUGIN, fault)
-        view = self.reboot(self.made)
+        view = self.reboot(self.server)
         self.cloud.proxy.clear()
         return view
 
@@ -52,27 +52,27 @@ class _FaultTestCase(scenario.TwoDisks):
 class ConnectionFaultTest(_FaultTestCase):
     """Requests without an answer, or whose answer does not arrive."""
 
-    def test_all_requests_at_once(self):
+    def test_no_answer(self):
         self.check(proxy.reset(), proxy.status(401), proxy.status(503),
-                   self.hang_until_time_is_over())
-        self.check_removed(self.reboot(self.made))
+                   self.hang_until_timeout())
+        self.check_removed(self.reboot(self.server))
         self.assertEqual((), self.cloud.attachments(self.stale))
 
 
 class AnswerFaultTest(_FaultTestCase):
     """Answers that are not Cinder's, or only a part of one."""
 
-    def test_not_the_words_of_cinder(self):
+    def test_invalid_answers(self):
         # The page of a proxy, no JSON, or a truncated answer.
         self.check(proxy.html(404), proxy.html(200), proxy.garbage(),
                    proxy.truncate())
-        self.check_removed(self.reboot(self.made))
+        self.check_removed(self.reboot(self.server))
 
-    def test_half_a_list_or_none(self):
+    def test_incomplete_lists(self):
         """Request by id the items that a list lacks."""
         for count in (1, 0):
             self.check_removed(self.reboot_with(proxy.shorten_lists(count)))
-            self.cloud.attach(self.made, self.lost)
+            self.cloud.attach(self.server, self.lost)
             self.cloud.reset_status(self.lost)
 
 
@@ -84,11 +84,11 @@ class BackEndTest(scenario.TwoDisks):
         self.attachment, = self.cloud.attachments(self.lost)
         self.cloud.reset_status(self.lost)
 
-    def check_left(self, view, reason):
+    def check_failed(self, view, reason):
         """Check that the cleanup failed, and nothing can connect the disk,
         independent of what Cinder does and when.
         """
-        failed, = self.audit(self.made, 'failed')
+        failed, = self.log_lines(self.server, 'failed')
         self.assertEqual((reason, self.lost), (failed.reason, failed.volume))
         self.assertEqual((self.attachment,), view.attachments_of(self.lost))
         self.assertFalse(view.has_disk(self.lost))
@@ -97,26 +97,26 @@ class BackEndTest(scenario.TwoDisks):
 
     def test_back_end_fails(self):
         self.cloud.cinder.break_driver('terminate_connection', self.lost)
-        view = self.reboot(self.made)
-        self.check_left(view, 'cinder-unknown')
+        view = self.reboot(self.server)
+        self.check_failed(view, 'cinder-unknown')
         self.assertIsNone(view.block_device(self.lost))
         entry, = self.journal()
         self.assertEqual('partly', entry.outcome)
         self.cloud.cinder.repair_driver()
-        view = self.reboot(self.made)
+        view = self.reboot(self.server)
         self.assert_deleted(view, self.attachment.id, self.lost)
         self.check_removed(view)
         self.assertEqual('available', self.volume_status(self.lost))
 
-    def test_nova_does_not_remove_the_row(self):
+    def test_destroy_fails(self):
         """Withhold it from the driver: its removal is not certain."""
-        view = self.reboot(self.made, (
+        view = self.reboot(self.server, (
             recorder.NOVA, 'remove bdm',
             recorder.fail(exception.NovaException('conductor is away'))))
-        self.check_left(view, 'step-failed')
+        self.check_failed(view, 'step-failed')
         self.assertIsNotNone(view.block_device(self.lost))
         self.assertEqual([], self.back_end(self.lost))
-        view = self.reboot(self.made)
+        view = self.reboot(self.server)
         self.assert_removed(view, self.lost, 'volume-available',
                             (self.attachment.id,), connected=False)
         self.assert_healthy(view, self.kept)

@@ -21,25 +21,25 @@ class ForeignAttachmentsTestCase(scenario.TwoDisks):
 
 class ForeignAttachmentsTest(ForeignAttachmentsTestCase):
 
-    def test_beside_what_is_the_servers_own(self):
+    def test_foreign_and_own_attachments(self):
         """Ignore as many as one reboot may remove, of a volume that is
         detaching: they hide and protect nothing.
         """
         for _ in range(8):
-            self.cloud.create_attachment(self.made, self.foreign,
+            self.cloud.create_attachment(self.server, self.foreign,
                                         by=self.cloud.other_user)
         self.cloud.cinder.client(self.cloud.other_user).volumes \
             .begin_detaching(self.foreign)
         before = self.cloud.attachments(self.foreign)
         own = self.cloud.volume()
-        self.cloud.create_attachment(self.made, own, connected=False)
-        self.cloud.lose_attachment(self.made, self.lost)
-        self.check_removed(self.reboot(self.made))
+        self.cloud.create_attachment(self.server, own, connected=False)
+        self.cloud.lose_attachment(self.server, self.lost)
+        self.check_removed(self.reboot(self.server))
         self.assertEqual((), self.cloud.attachments(own))
         self.assertEqual('available', self.volume_status(own))
         self.assertEqual(before, self.cloud.attachments(self.foreign))
         self.assertEqual([], self.back_end(self.foreign))
-        self.assertEqual([], self.on_host(self.foreign))
+        self.assertEqual([], self.host_steps(self.foreign))
 
 
 class FloodTest(ForeignAttachmentsTestCase):
@@ -48,20 +48,20 @@ class FloodTest(ForeignAttachmentsTestCase):
     The pages of this Cinder are small, so that fewer records suffice.
     """
 
-    RECORDS, PAGE = 600, 20
+    RECORD_COUNT, PAGE_SIZE = 600, 20
     #: The limit of list requests, for both looks together.
-    FEW = 12
+    MAX_LIST_REQUESTS = 12
 
-    def test_foreign_records_and_a_left_over_attachment(self):
+    def test_many_records(self):
         self.set_options(timeout=30)
-        self.cloud.cinder.reserve_many(self.foreign, self.made.id,
-                                       self.RECORDS)
+        self.cloud.cinder.reserve_many(self.foreign, self.server.id,
+                                       self.RECORD_COUNT)
         self.cloud.proxy.on('GET', '/attachments(/detail)?[?]',
-                            proxy.limit_pages(self.PAGE))
+                            proxy.limit_pages(self.PAGE_SIZE))
         self.cloud.reset_status(self.lost)
-        view = self.reboot(self.made)
+        view = self.reboot(self.server)
         self.assertLess(len([
             each for each in self.requests('GET') if each.startswith(
                 ('GET /attachments?', 'GET /attachments/detail?'))]),
-            self.FEW)
+            self.MAX_LIST_REQUESTS)
         self.check_removed(view)

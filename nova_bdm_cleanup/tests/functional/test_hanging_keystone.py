@@ -15,7 +15,7 @@ from nova_bdm_cleanup.tests.cloud import cinder, identity, recorder, standin
 from nova_bdm_cleanup.tests.functional import scenario
 
 
-class _Answering(threading.Event):
+class _ExpiringEvent(threading.Event):
     """An event; once cleared, callers get no token and their time ends."""
 
     def __init__(self, limit: scenario.TimeLimit) -> None:
@@ -25,7 +25,7 @@ class _Answering(threading.Event):
 
     def wait(self, timeout: float | None = None) -> bool:
         if not self.is_set():
-            self._limit.run_out()
+            self._limit.expire()
         return super().wait(timeout)
 
 
@@ -50,38 +50,38 @@ class HangingKeystoneTest(scenario.TwoDisks):
         self.keystone = cinder.shared().stand_in
         self.useFixture(fixtures.MockPatchObject(
             self.keystone, 'answering',
-            _Answering(self.useFixture(scenario.TimeLimit()))))
+            _ExpiringEvent(self.useFixture(scenario.TimeLimit()))))
         self.addCleanup(self.keystone.answering.set)
         self.useFixture(fixtures.MockPatchObject(
             self.keystone, 'expires_at', self.keystone.EXPIRED))
         self._others = threading.enumerate()
         self.cloud.reset_status(self.lost)
 
-    def _left_behind(self) -> list[threading.Thread]:
+    def _abandoned_threads(self) -> list[threading.Thread]:
         """Return the abandoned threads that still wait for an answer."""
         return [thread for thread in threading.enumerate()
                 if thread.name == 'bdm-cleanup'
                 and thread not in self._others]
 
-    def test_token_for_a_deletion(self):
-        view = self.reboot(self.made, (
+    def test_token_for_attachment_delete(self):
+        view = self.reboot(self.server, (
             recorder.HOST, 'disconnect', self.keystone.answering.clear,
             self.lost))
         self.assertFalse(self.keystone.answering.is_set())
         self.assertEqual([], self.requests('DELETE'))
         self.keystone.answering.set()
         # A thread may have waited all the time.
-        self.wait_until(lambda: not self._left_behind())
+        self.wait_until(lambda: not self._abandoned_threads())
         self.assertEqual([], self.requests('DELETE'))
         self.assertEqual(1, len(view.attachments_of(self.lost)))
         self.assert_healthy(view, self.kept)
-        self.assert_gone(self.reboot(self.made), self.lost)
+        self.assert_gone(self.reboot(self.server), self.lost)
 
-    def test_token_for_the_first_question(self):
+    def test_token_for_first_request(self):
         self.keystone.answering.clear()
-        view = self.reboot(self.made)
+        view = self.reboot(self.server)
         self.keystone.answering.set()
-        skipped, = self.audit(self.made)
+        skipped, = self.log_lines(self.server)
         self.assertEqual(('WARNING', 'skipped', 'timed-out'),
                          (skipped.level, skipped.event, skipped.reason))
         self.assertIsNotNone(view.block_device(self.lost))

@@ -22,7 +22,7 @@ class InterruptedOperationTest(scenario.ScenarioTestCase):
 
     def setUp(self):
         super().setUp()
-        self.made = self.server(scenario.BOOT_DISK)
+        self.server = self.create_server(scenario.BOOT_DISK)
         self.seen = None
 
     def reboot_before(self, owner, name, condition=lambda *args: True):
@@ -34,9 +34,9 @@ class InterruptedOperationTest(scenario.ScenarioTestCase):
 
         def rebooting_first(*args, **kwargs):
             if self.seen is None and condition(*args):
-                self.begin()
-                self.cloud.reboot(self.made)
-                self.seen = self.audit(self.made)
+                self.start_recording()
+                self.cloud.reboot(self.server)
+                self.seen = self.log_lines(self.server)
                 self.assertEqual([], self.changes())
             return original(*args, **kwargs)
 
@@ -48,24 +48,24 @@ class InterruptedOperationTest(scenario.ScenarioTestCase):
         self.assertEqual([('kept', reason)], [
             (line.event, line.reason) for line in self.seen])
         self.assertEqual([], self.journal())
-        view = self.look(self.made)
-        self.assert_healthy(view, *self.made.volumes)
+        view = self.look(self.server)
+        self.assert_healthy(view, *self.server.volumes)
         return view
 
-    def test_attach_between_attachment_create_and_save(self):
+    def test_attach_before_attachment_id_is_saved(self):
         volume = self.cloud.volume()
         self.reboot_before(
             objects.BlockDeviceMapping, 'save',
             lambda bdm: 'attachment_id' in bdm.obj_what_changed())
-        self.cloud.attach(self.made, volume)
+        self.cloud.attach(self.server, volume)
         view = self.check_left_alone('attach-in-flight')
         self.assert_healthy(view, volume)
 
     def test_detach_waiting_for_the_lock(self):
         volume = self.cloud.volume()
-        self.cloud.attach(self.made, volume)
+        self.cloud.attach(self.server, volume)
         self.reboot_before(rpcapi.ComputeAPI, 'detach_volume')
-        self.cloud.detach(self.made, volume)
+        self.cloud.detach(self.server, volume)
         view = self.check_left_alone('operation-in-flight')
         self.assert_gone(view, volume)
         self.assertEqual('available', view.volume_status(volume))
@@ -74,24 +74,24 @@ class InterruptedOperationTest(scenario.ScenarioTestCase):
 class LeftoverTest(scenario.TwoDisks):
     """Leftovers of an operation that failed half way."""
 
-    def test_attach_that_was_tried_again(self):
+    def test_retried_attach(self):
         """Remove the second row of an attach whose first answer was lost."""
         day = datetime.timedelta(days=1)
-        own = self.cloud.row(self.made, self.lost)
+        own = self.cloud.row(self.server, self.lost)
         for attachment in (None, str(uuid.uuid4()), own.attachment_id):
-            spare = self.create_mapping(self.made, self.lost, day,
+            spare = self.create_mapping(self.server, self.lost, day,
                                        attachment_id=attachment)
             before = self.cloud.attachments(self.lost)
             if attachment == own.attachment_id:
-                self.crash(self.made, recorder.NOVA, 'remove bdm')
+                self.crash(self.server, recorder.NOVA, 'remove bdm')
                 self.assertEqual(before, self.cloud.attachments(self.lost))
-                self.begin()
+                self.start_recording()
                 self.cloud.restart_compute()
-                view = self.look(self.made)
+                view = self.look(self.server)
             else:
-                view = self.reboot(self.made)
+                view = self.reboot(self.server)
             lines = self.assert_finding(
-                self.made, self.lost,
+                self.server, self.lost,
                 ('INFO', 'removing', 'duplicate-mapping'),
                 ('INFO', 'removed', 'duplicate-mapping'))
             self.assertIn(own.uuid, lines[0].text)
@@ -115,19 +115,19 @@ class LeftoverTest(scenario.TwoDisks):
                 self.lost))
             self.assert_healthy(view, self.lost)
 
-    def test_two_rows_that_the_guest_may_use(self):
-        own = self.cloud.row(self.made, self.lost)
-        self.create_mapping(self.made, self.lost,
+    def test_two_connected_mappings(self):
+        own = self.cloud.row(self.server, self.lost)
+        self.create_mapping(self.server, self.lost,
                            attachment_id=str(uuid.uuid4()),
                            connection_info=own.connection_info)
-        self.reboot(self.made)
-        self.assert_finding(self.made, self.lost,
+        self.reboot(self.server)
+        self.assert_finding(self.server, self.lost,
                             ('WARNING', 'kept', 'duplicate-mapping'))
         self.assertEqual([], self.journal())
-        # The runbook's way out.
-        self.cloud.detach(self.made, self.lost)
+        # The steps of the runbook.
+        self.cloud.detach(self.server, self.lost)
         self.wait_until(
             lambda: self.volume_status(self.lost) == 'available')
-        self.assert_gone(self.reboot(self.made), self.lost)
-        self.cloud.attach(self.made, self.lost)
-        self.assert_healthy(self.look(self.made), self.lost)
+        self.assert_gone(self.reboot(self.server), self.lost)
+        self.cloud.attach(self.server, self.lost)
+        self.assert_healthy(self.look(self.server), self.lost)

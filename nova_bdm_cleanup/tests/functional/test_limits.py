@@ -6,13 +6,13 @@ from __future__ import annotations
 from nova_bdm_cleanup.tests.functional import scenario
 
 
-class HourOfOthersTest(scenario.ScenarioTestCase):
+class HourlyLimitTest(scenario.ScenarioTestCase):
     """The host's hourly limit, which a tenant's own attachments do not use."""
 
-    def test_attached(self):
+    def test_attachments_of_another_project(self):
         self.set_options(max_removals_per_hour=4)
-        own, volume = self.server(), self.cloud.volume(multiattach=True)
-        victim = self.server(
+        own, volume = self.create_server(), self.cloud.volume(multiattach=True)
+        victim = self.create_server(
             scenario.BOOT_DISK, owner=self.cloud.other_user, name='victim')
         lost, = victim.volumes
         self.cloud.lose_attachment(victim, lost)

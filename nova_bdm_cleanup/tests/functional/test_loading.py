@@ -37,7 +37,7 @@ _GET_STARTED = base.CHECKOUT / 'doc' / 'source' / 'guide' / 'get-started.rst'
 WORDS = [choice.word for choice in triggers.CHOICES]
 
 #: The method that is wrapped for a reboot in this Nova.
-CLEANING = ('_delete_dangling_bdms' if requirements.has_builtin()
+CLEANUP_METHOD = ('_delete_dangling_bdms' if requirements.has_builtin()
             else '_reboot_instance')
 
 _CONFIGURATION = """\
@@ -103,13 +103,13 @@ class ProcessTest(testtools.TestCase):
             for name in ('stdout', 'stderr', 'nova-compute.log'))
         for name, text in (('stderr', errors), ('log', log)):
             self.addDetail(name, content.text_content(text))
-        told = json.loads(output) if output else None
-        return code, told, [
+        report = json.loads(output) if output else None
+        return code, report, [
             line for line in log.splitlines() if 'bdm-cleanup' in line
             and 'Traceback' not in line]
 
-    def _check_untouched(self, told):
-        self.assertEqual([], told['wrapped'])
+    def _check_untouched(self, report):
+        self.assertEqual([], report['wrapped'])
 
     def check_active(self, options, *expected, change=''):
         """Check that nova-compute starts with the plugin.
@@ -117,13 +117,13 @@ class ProcessTest(testtools.TestCase):
         :param expected: words of each of the lines
         :returns: its output, and the lines
         """
-        code, told, log = self._start('mode = enforce\n' + options, change)
+        code, report, log = self._start('mode = enforce\n' + options, change)
         self.assertEqual((0, len(expected)), (code, len(log)), log)
-        self.assertIn(CLEANING, told['wrapped'])
+        self.assertIn(CLEANUP_METHOD, report['wrapped'])
         for words, line in zip(expected, log):
             for word in words:
                 self.assertIn(word, line)
-        return told, log
+        return report, log
 
     def check_refused(self, options, *expected, change=''):
         """Check that it starts without the plugin, or not at all if required.
@@ -132,15 +132,15 @@ class ProcessTest(testtools.TestCase):
         """
         if 'mode' not in options:
             options += 'mode = enforce\n'
-        code, told, log = self._start(options, change)
+        code, report, log = self._start(options, change)
         self.assertEqual(0, code)
         for word in (' CRITICAL ', *expected):
             self.assertIn(word, log[-1])
-        self._check_untouched(told)
-        code, told, _ = self._start(options + 'required = true\n', change)
-        self.assertEqual((1, None), (code, told))
+        self._check_untouched(report)
+        code, report, _ = self._start(options + 'required = true\n', change)
+        self.assertEqual((1, None), (code, report))
 
-    def test_on(self):
+    def test_enforce(self):
         _, (line,) = self.check_active('', (
             'mode=enforce', 'timeout=60', 'required=false',
             'remove=missing,available,attached-elsewhere,duplicate,stale'))
@@ -153,34 +153,34 @@ class ProcessTest(testtools.TestCase):
         self.assertEqual(re.findall(r'(\w+)=', sample),
                          re.findall(r'(\w+)=', line))
 
-    def test_what_is_not_switched_on_is_not_imported(self):
-        _, told, _ = self._start('mode = enforce\n')
+    def test_disabled_parts_are_not_imported(self):
+        _, report, _ = self._start('mode = enforce\n')
         self.assertIn('nova_bdm_cleanup.node.instance_cleanup',
-                      told['modules'])
+                      report['modules'])
         for name in ('node.hooks.moves', 'node.audit', 'node.periodic',
                      'node.store.findings',
                      'client', 'admin'):
-            self.assertNotIn('nova_bdm_cleanup.' + name, told['modules'])
+            self.assertNotIn('nova_bdm_cleanup.' + name, report['modules'])
 
     def test_off(self):
         """Import no hooks when off, and only the loader if not configured."""
         for options in (None, '', 'mode = off\nrequired = true\n'):
-            code, told, log = self._start(options)
+            code, report, log = self._start(options)
             self.assertEqual((0, []), (code, log))
-            self._check_untouched(told)
-            ours = {name for name in told['modules']
+            self._check_untouched(report)
+            modules = {name for name in report['modules']
                     if not name.startswith('nova_bdm_cleanup.tests')}
             self.assertNotIn('nova_bdm_cleanup.node.hooks.installation',
-                             ours)
+                             modules)
             if options is None:
                 # Importing a module imports its packages.
                 self.assertEqual(
                     {'nova_bdm_cleanup', 'nova_bdm_cleanup.node',
                      'nova_bdm_cleanup.node.loader',
-                     'nova_bdm_cleanup.node.option_group'}, ours)
+                     'nova_bdm_cleanup.node.option_group'}, modules)
 
     def test_every_trigger(self):
-        told, _ = self.check_active(
+        report, _ = self.check_active(
             'triggers = all\n'
             '[DEFAULT]\nresume_guests_state_on_host_boot = true\n',
             ('triggers=%s ' % ','.join(WORDS),))
@@ -189,24 +189,24 @@ class ProcessTest(testtools.TestCase):
              '_get_instance_block_device_info',
              '_terminate_volume_connections', '_prep_block_device',
              '_rebuild_default_impl', 'check_can_live_migrate_source'},
-            set(told['wrapped']))
+            set(report['wrapped']))
 
-    def test_host_boot_where_nova_resumes_nothing(self):
+    def test_host_boot_without_resume_option(self):
         self.check_active(
             'triggers = host_boot\n',
             (' WARNING ',
              '"host_boot" of [bdm_cleanup] triggers has no effect'),
             ('is active',))
 
-    def test_start_that_is_not_understood(self):
+    def test_unknown_signature_of_start(self):
         """Refuse that trigger alone, by name."""
-        told, _ = self.check_active(
+        report, _ = self.check_active(
             'triggers = start, delete\n',
             (' CRITICAL ', '"start" of [bdm_cleanup] triggers', '_power_on',
              'new_parameter'), ('triggers=delete ',), change='start')
-        self.assertNotIn('_power_on', told['wrapped'])
+        self.assertNotIn('_power_on', report['wrapped'])
 
-    def test_unknown_nova(self):
+    def test_unknown_signature_of_reboot(self):
         self.check_refused('', '_reboot_instance', 'new_parameter',
                            change='signature')
 
@@ -224,25 +224,25 @@ class ProcessTest(testtools.TestCase):
                 options, 'bdm-cleanup is off; Nova is left as it is: '
                 '[bdm_cleanup] ' + said % (self.directory / 'nova.conf'))
 
-    def test_required_is_not_understood(self):
-        code, told, log = self._start('required = ture\n')
-        self.assertEqual((1, None), (code, told))
+    def test_invalid_value_of_required(self):
+        code, report, log = self._start('required = ture\n')
+        self.assertEqual((1, None), (code, report))
         self.assertIn('required = ture in ', log[-1])
 
-    def test_what_nobody_foresaw(self):
+    def test_name_missing_in_nova(self):
         self.check_refused('', 'UNSHELVING', change='name')
 
-    def test_store_that_cannot_be_written(self):
+    def test_unwritable_store(self):
         blocked = self.directory / 'blocked'
         blocked.touch()
         options = f'store = {blocked}/store.sqlite\n'
         self.check_active(options, (str(blocked),), ('is active',))
-        code, told, _ = self._start(
+        code, report, _ = self._start(
             'mode = enforce\n' + options + 'required = true\n')
-        self.assertEqual((1, None), (code, told))
+        self.assertEqual((1, None), (code, report))
 
 
-class MistypedTest(base.FunctionalTestCase):
+class MistypedOptionTest(base.FunctionalTestCase):
     """Stock Nova, since a mistyped option turns the plugin off."""
 
     CLOUD = {'nova_options': {'bdm_cleanup': {'modes': 'enforce'}}}
@@ -266,7 +266,7 @@ class MistypedTest(base.FunctionalTestCase):
 
 class InstallationTest(testtools.TestCase):
 
-    WORDS = {'': [],
+    METHODS = {'': [],
              'start': ['_power_on', '_get_instance_block_device_info'],
              'host_boot': ['_resume_guests_state',
                            '_get_instance_block_device_info'],
@@ -281,27 +281,27 @@ class InstallationTest(testtools.TestCase):
 
     def test_install_and_uninstall(self):
         before = self._methods()
-        for word, methods in self.WORDS.items():
-            self._check_understood()
+        for word, methods in self.METHODS.items():
+            self._check_no_differences()
             installation.install(triggers_of([word] if word else []))
             once = self._methods()
             changed = {name for name in once
                        if once[name] is not before.get(name)}
-            expected = {CLEANING, 'init_host', *methods}
-            if CLEANING == '_reboot_instance':
+            expected = {CLEANUP_METHOD, 'init_host', *methods}
+            if CLEANUP_METHOD == '_reboot_instance':
                 expected.add('_get_instance_block_device_info')
             # Only the wanted methods are wrapped.
             self.assertEqual(expected, changed)
             installation.install(triggers.TRIGGERS)
             self.assertEqual(once, self._methods())
-            self._check_understood()
+            self._check_no_differences()
             installation.uninstall()
             self.assertEqual(before, self._methods())
             installation.uninstall()
             self.assertEqual(before, self._methods())
-        self._check_understood()
+        self._check_no_differences()
 
-    def _check_understood(self):
+    def _check_no_differences(self):
         self.assertEqual([], requirements.differences())
         self.assertEqual(
             {word: [] for word in WORDS},

@@ -8,48 +8,48 @@ from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.functional import commands
 
 
-class LockedTest(commands.CloudCase):
+class LockedTest(commands.CommandWithWitnessTestCase):
 
     def setUp(self):
         super().setUp()
-        self.made = self.server(*[fixture.Disk()] * 2)
-        self.lost, self.kept = self.made.volumes
+        self.server = self.create_server(*[fixture.Disk()] * 2)
+        self.lost, self.kept = self.server.volumes
         self.stale = self.cloud.volume()
-        self.cloud.create_attachment(self.made, self.stale)
-        self.cloud.lose_attachment(self.made, self.lost)
+        self.cloud.create_attachment(self.server, self.stale)
+        self.cloud.lose_attachment(self.server, self.lost)
 
     def lock(self, by):
-        self.cloud.act(self.made, {'lock': None}, by=by)
+        self.cloud.act(self.server, {'lock': None}, by=by)
 
-    def test_by_an_administrator(self):
+    def test_locked_by_administrator(self):
         self.lock(self.cloud.admin)
-        view = self.reboot(self.made, by=self.cloud.admin)
+        view = self.reboot(self.server, by=self.cloud.admin)
         self.assertIsNotNone(view.block_device(self.lost))
         self.assertFalse(view.has_disk(self.lost))
         self.assertEqual(1, len(self.cloud.attachments(self.stale)))
         self.assert_healthy(view, self.kept)
         self.assertEqual([], self.journal())
         withheld, _ = self.assert_finding(
-            self.made, self.lost, ('INFO', 'withheld', 'volume-available'),
+            self.server, self.lost, ('INFO', 'withheld', 'volume-available'),
             ('WARNING', 'not-connected', 'volume-available'))
         self.assertIn('(server-locked): an administrator has locked the '
                       'server; only an administrator can unlock it',
                       withheld.text)
-        self.cloud.act(self.made, {'unlock': None}, by=self.cloud.admin)
-        view = self.reboot(self.made)
+        self.cloud.act(self.server, {'unlock': None}, by=self.cloud.admin)
+        view = self.reboot(self.server)
         self.assert_gone(view, self.lost)
         self.assert_gone(view, self.stale)
 
-    def test_by_its_owner(self):
+    def test_locked_by_owner(self):
         """Remove it: an owner cannot keep a disk that others may have."""
         self.lock(self.cloud.owner)
-        view = self.reboot(self.made, by=self.cloud.admin)
+        view = self.reboot(self.server, by=self.cloud.admin)
         self.assert_gone(view, self.lost)
         self.assert_healthy(view, self.kept)
 
-    def test_the_commands_leave_it_alone(self):
+    def test_commands_refuse(self):
         self.lock(self.cloud.admin)
-        found = self.audited(server=self.made)
+        found = self.run_audit(server=self.server)
         self.assertEqual({(reason, 'look: openstack bdm explain server-locked')
                           for reason in ('volume-available',
                                          'stale-attachment')},
@@ -58,7 +58,7 @@ class LockedTest(commands.CloudCase):
         code, rows = self.bdm('release', attachment.id, '--yes')
         self.assertEqual(ExitCode.REFUSED, code)
         self.assertIn('is locked', rows[0]['Explanation'])
-        self.begin()
+        self.start_recording()
         self.assertEqual(ExitCode.REFUSED,
-                         self.bdm('clean', self.made.id, '--yes')[0])
-        self.assertEqual([], self.audit(self.made))
+                         self.bdm('clean', self.server.id, '--yes')[0])
+        self.assertEqual([], self.log_lines(self.server))

@@ -36,14 +36,14 @@ Moves, with the plugin and without
 A server has a root disk, two healthy disks and one that dangles. Each
 operation was run on a real Nova 34 and a real Cinder 29, with each kind of
 dangling disk, with Nova alone and with ``triggers = all``. libvirt, os-brick
-and what copies files are fakes there; :doc:`end-to-end` has real ones. Each
+and the copying of files are fakes there; :doc:`end-to-end` has real ones. Each
 run of the tests compares a third of the plugin's column again.
 
-*The old host* is where the server was at first. A line names all that is not
-as it should be: a guest that is gone, healthy disks of which only a
-reservation is left, room that is taken up on a host where the server is not.
-A hard reboot of such a server runs its guest on disks that are not attached.
-The end of the :doc:`runbook </guide/runbook>` has the way out.
+*The old host* is where the server was at first. A line names everything that
+is wrong: no guest, healthy disks that are only reserved, allocations that are
+left on a host where the server is not. A hard reboot of such a server runs its
+guest on disks that are not attached. The end of the :doc:`runbook
+</guide/runbook>` says how to repair it.
 """
 
 _KINDS = {
@@ -57,8 +57,8 @@ _HOSTS = {HERE: 'the old host', THERE: 'the new host', None: 'no host'}
 
 #: In the order of the page.
 _TITLES = (
-    'Cold migration, and confirm', 'Resize, and take it back',
-    'Take a cold migration back, dangling since', 'Live migration',
+    'Cold migration, and confirm', 'Resize, and revert',
+    'Revert a cold migration, dangling since', 'Live migration',
     'Evacuation, and the old host returns',
     'Shelve a server whose root disk is a volume, and unshelve',
     'Shelve a server whose root disk is a file, and unshelve',
@@ -66,7 +66,7 @@ _TITLES = (
 
 #: Words that never describe a result with the plugin.
 _BROKEN = re.compile(
-    'ERROR|no guest|again|healthy|room|another guest|attachments')
+    'ERROR|no guest|again|healthy|allocations|another guest|attachments')
 
 Step = Callable[[fixture.Server], Optional[fixture.APIError]]
 
@@ -78,42 +78,42 @@ class MoveTableTest(moving.MoveTestCase):
         self.ignore_actions()
 
     def test_cold_migration(self):
-        self.play(0, None, self.migrate, self.confirm)
+        self.check_operation(0, None, self.migrate, self.confirm)
 
     def test_resize(self):
-        self.play(1, None, self.resize, self.revert)
+        self.check_operation(1, None, self.resize, self.revert)
 
     def test_revert(self):
-        self.play(2, self.migrate, self.revert)
+        self.check_operation(2, self.migrate, self.revert)
 
     def test_live_migration(self):
-        self.play(3, None, self.migrate_live)
+        self.check_operation(3, None, self.migrate_live)
 
     def test_evacuation(self):
-        self.play(4, None, self.evacuate, self.come_back)
+        self.check_operation(4, None, self.evacuate, self.come_back)
 
     def test_shelve(self):
-        self.play(5, None, self.shelve, self.unshelve)
+        self.check_operation(5, None, self.shelve, self.unshelve)
 
     def test_shelve_with_a_file(self):
-        self.play(6, None, self.shelve, self.unshelve, root='image')
+        self.check_operation(6, None, self.shelve, self.unshelve, root='image')
 
     def test_unshelve(self):
-        self.play(7, self.shelve, self.unshelve)
+        self.check_operation(7, self.shelve, self.unshelve)
 
     def test_delete(self):
-        self.play(8, None, self.delete)
+        self.check_operation(8, None, self.delete)
 
     # -- operations --------------------------------------------------------
 
-    def resize(self, made: fixture.Server) -> fixture.APIError | None:
-        return self.act(made, {'resize': {'flavorRef': '2'}})
+    def resize(self, server: fixture.Server) -> fixture.APIError | None:
+        return self.act(server, {'resize': {'flavorRef': '2'}})
 
-    def delete(self, made: fixture.Server) -> None:
-        self.begin()
-        self.cloud.delete(made)
+    def delete(self, server: fixture.Server) -> None:
+        self.start_recording()
+        self.cloud.delete(server)
 
-    def play(self, number: int, before: Step | None, *steps: Step,
+    def check_operation(self, number: int, before: Step | None, *steps: Step,
              root: str = 'volume') -> None:
         """Play an operation with every kind of disk.
 
@@ -128,18 +128,18 @@ class MoveTableTest(moving.MoveTestCase):
             self.cloud.switch_plugin_off()
             self.restart()
             for kind, name in _KINDS.items():
-                stock[name] = self.end_of(kind, before, steps, root)
+                stock[name] = self.outcome(kind, before, steps, root)
             self.cloud.switch_plugin_on()
             self.restart()
         rows = []
         kinds = list(_KINDS)
         for kind in kinds if writes else kinds[number % 3::3]:
             name = _KINDS[kind]
-            ours = self.end_of(kind, before, steps, root)
-            rows.append((name, stock.get(name, ''), ours))
+            result = self.outcome(kind, before, steps, root)
+            rows.append((name, stock.get(name, ''), result))
             if (title, kind) not in (('Live migration', 'attachment-deleted'),
                                      ('Live migration', 'status-reset')):
-                self.assertNotRegex(ours, _BROKEN, kind)
+                self.assertNotRegex(result, _BROKEN, kind)
         if writes:
             written[title] = _section(title, rows)
             PAGE.write_text('\n'.join([_HEAD, *[
@@ -153,35 +153,35 @@ class MoveTableTest(moving.MoveTestCase):
         for host in (HERE, THERE):
             self.cloud.restart_compute(host)
 
-    def end_of(self, kind: str, before: Step | None, steps: Sequence[Step],
+    def outcome(self, kind: str, before: Step | None, steps: Sequence[Step],
                root: str) -> str:
         """Return the state of a server after each step, in words."""
-        made = self.healthy(root)
+        server = self.healthy_server(root)
         # Nova handles this disk last, or the root disk.
-        lost = max(made.volumes)
+        lost = max(server.volumes)
         if before:
-            before(made)
-        self.break_(made, lost, kind)
+            before(server)
+        self.damage(server, lost, kind)
         self.is_shared = kind == moving.SAME_HOST
         known = {each.id for each in self.cloud.attachments(lost)}
         ends: list[str] = []
         said: set[str] = set()
         for step in steps:
-            error = step(made)
+            error = step(server)
             if error:
                 ends.append('refused by the API')
                 break
-            words = list(self.state(made, lost, known))
+            words = list(self.state(server, lost, known))
             ends.append(', '.join(w for w in words if w not in said))
             said.update(words[1:])
-            if self.refusals(made) or 'ERROR' in ends[-1]:
+            if self.refusals(server) or 'ERROR' in ends[-1]:
                 break
-        self.come_back(made)
+        self.come_back(server)
         return '; then '.join(ends)
 
     # -- state -------------------------------------------------------------
 
-    def state(self, made: fixture.Server, lost: str, known: set[str]
+    def state(self, server: fixture.Server, lost: str, known: set[str]
               ) -> Iterator[str]:
         """Yield the state of a server, in words.
 
@@ -190,25 +190,25 @@ class MoveTableTest(moving.MoveTestCase):
         with self.cloud.nova.database('cell1') as database:
             is_deleted, = database.execute(
                 'SELECT deleted FROM instances WHERE uuid = ?',
-                (made.id,)).fetchone()
+                (server.id,)).fetchone()
         if is_deleted:
             yield 'deleted'
-            if any(each.server_id == made.id
-                   for volume in (*self.neighbours(made, None),)
+            if any(each.server_id == server.id
+                   for volume in (*self.other_volumes(server, None),)
                    for each in self.cloud.attachments(volume)):
                 yield 'attachments are left'
         else:
-            yield from self.state_of_living(made, lost, known)
+            yield from self.state_of_existing(server, lost, known)
         if self.is_shared and not self.cloud.nova.connected[HERE][lost]:
-            yield 'another guest has lost it'
+            yield 'another guest has lost the disk'
 
-    def state_of_living(self, made: fixture.Server, lost: str,
+    def state_of_existing(self, server: fixture.Server, lost: str,
                         known: set[str]) -> Iterator[str]:
-        view = self.look_there(made)
-        host = self.host_of(made)
-        refused = bool(self.refusals(made))
+        view = self.look_on_current_host(server)
+        host = self.host_of(server)
+        refused = bool(self.refusals(server))
         yield '%s%s on %s' % ('refused: ' * refused, view.status,
-                              self.name(host))
+                              self.host_name(host))
         if host and not view.is_running and view.status != 'SHELVED':
             yield 'no guest'
         ours = view.attachments_of(lost)
@@ -218,11 +218,11 @@ class MoveTableTest(moving.MoveTestCase):
         elif new:
             yield 'the disk is %s again' % new[0].status
         elif view.is_running and not view.has_disk(lost):
-            yield 'the disk is left out'
+            yield 'the disk is not connected'
         else:
             yield 'the disk as before'
         found = {', '.join(each.status for each in view.attachments_of(v))
-                 for v in self.neighbours(made, lost)}
+                 for v in self.other_volumes(server, lost)}
         wrong = found - {'attached' if host else 'reserved'}
         if wrong:
             yield 'healthy disks are ' + ' or '.join(sorted(wrong))
@@ -230,23 +230,23 @@ class MoveTableTest(moving.MoveTestCase):
         if view.status == 'VERIFY_RESIZE' or self._dead:
             # Nova itself needs both.
             needed = {HERE, THERE}
-        for each in sorted(self.surplus(made, needed)):
-            yield 'room is taken up on ' + self.name(each)
+        for each in sorted(self.surplus_hosts(server, needed)):
+            yield 'allocations are left on ' + self.host_name(each)
 
-    def name(self, host: str | None) -> str:
+    def host_name(self, host: str | None) -> str:
         """Return the name of a host: after a shelve any will do."""
         if host and self.unshelve in self.steps:
             return 'a host'
         return _HOSTS[host]
 
-    def surplus(self, made: fixture.Server, needed: set[str | None]
+    def surplus_hosts(self, server: fixture.Server, needed: set[str | None]
                 ) -> set[str]:
         """Return the hosts with allocations that a server does not need.
 
         Nova deletes these last.
         """
         for _ in range(20):
-            found = self.holders(made) - needed
+            found = self.allocated_hosts(server) - needed
             if not found:
                 break
             time.sleep(0.1)

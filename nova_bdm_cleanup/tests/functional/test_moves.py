@@ -21,61 +21,61 @@ from nova_bdm_cleanup.tests.functional.moving import HERE, THERE
 
 class ColdMigrationTest(moving.MoveTestCase):
 
-    def test_recorded(self):
-        made, lost = self.broken('attachment-deleted')
-        self.migrate(made)
-        view = self.check_moved(made, lost)
+    def test_journal_entry(self):
+        server, lost = self.damaged_server('attachment-deleted')
+        self.migrate(server)
+        view = self.check_moved(server, lost)
         self.assertEqual('VERIFY_RESIZE', view.status)
         self.assertIsNone(view.block_device(lost))
         entry, = self.journal()
         self.assertEqual(('move', 'done'),
                          (entry.record['trigger'], entry.outcome))
 
-    def test_another_guest_has_it(self):
+    def test_disk_of_another_guest(self):
         """Refuse: the driver would take it from that guest."""
-        made, lost = self.broken(moving.SAME_HOST)
-        self.migrate(made)
-        self.check_untouched(made, lost)
+        server, lost = self.damaged_server(moving.SAME_HOST)
+        self.migrate(server)
+        self.check_untouched(server, lost)
         self.assertEqual(2, self.cloud.nova.connected[HERE][lost])
-        self.assertEqual([(lost, 'attached-elsewhere')], self.refusals(made))
+        self.assertEqual([(lost, 'attached-elsewhere')], self.refusals(server))
         self.assertEqual([], self.requests('DELETE') + self.requests('POST'))
         # Reboot it hard, as the text says.
-        self.cloud.reboot(made)
-        self.assertIsNone(self.look(made).block_device(lost))
-        self.migrate(made)
-        self.check_moved(made, lost)
+        self.cloud.reboot(server)
+        self.assertIsNone(self.look(server).block_device(lost))
+        self.migrate(server)
+        self.check_moved(server, lost)
 
-    def test_a_step_fails(self):
-        """Refuse before anything of the neighbours is given up.
+    def test_destroy_fails(self):
+        """Refuse before the other disks are disconnected.
 
-        The runbook has the way out, where the root disk is a file.
+        The runbook says how to repair it if the root disk is a file.
         """
-        made, lost = self.broken('attachment-deleted', root='image')
+        server, lost = self.damaged_server('attachment-deleted', root='image')
 
         def fail(*args):
             raise OSError('no')
 
         with fixtures.MockPatchObject(NovaInstance, 'destroy', fail):
-            self.migrate(made)
-        self.assertEqual([(lost, 'volume-available')], self.refusals(made))
-        view = self.cloud.look(made)
-        self.assertEqual(('ERROR', HERE), (view.status, self.host_of(made)))
+            self.migrate(server)
+        self.assertEqual([(lost, 'volume-available')], self.refusals(server))
+        view = self.cloud.look(server)
+        self.assertEqual(('ERROR', HERE), (view.status, self.host_of(server)))
         self.assertIn(lost, view.fault)
-        self.check_attached(view, self.neighbours(made, lost))
-        directory = self.cloud.nova.directory(made.id)
-        directory.with_name(made.id + '_resize').rename(directory)
-        self.cloud.reboot(made)
-        self.assertIsNone(self.check_moved(made, lost, HERE)
+        self.check_attached(view, self.other_volumes(server, lost))
+        directory = self.cloud.nova.directory(server.id)
+        directory.with_name(server.id + '_resize').rename(directory)
+        self.cloud.reboot(server)
+        self.assertIsNone(self.check_moved(server, lost, HERE)
                           .block_device(lost))
-        self.assertEqual({HERE}, self.holders(made))
+        self.assertEqual({HERE}, self.allocated_hosts(server))
 
-    def test_nova_compute_dies_in_it(self):
+    def test_nova_compute_crashes(self):
         """Revert the move at the next start of nova-compute, which starts
         the guest by the stored addresses.
         """
-        made, lost = self.broken('attachment-deleted', root='image')
-        self.cloud.stop(made)
-        self.cloud.change(made, task_state='resize_migrating')
+        server, lost = self.damaged_server('attachment-deleted', root='image')
+        self.cloud.stop(server)
+        self.cloud.change(server, task_state='resize_migrating')
         given = []
 
         def finish_revert_migration(driver, context, instance, network_info,
@@ -92,31 +92,32 @@ class ColdMigrationTest(moving.MoveTestCase):
         self.useFixture(fixtures.MockPatchObject(
             objects.Instance, 'migration_context',
             objects.MigrationContext(migration_id=1)))
-        self.begin()
+        self.start_recording()
         self.cloud.restart_compute(HERE)
-        self.assertEqual(sorted(self.neighbours(made, lost)), sorted(given))
-        self.assertIsNone(self.cloud.look(made).block_device(lost))
+        self.assertEqual(sorted(self.other_volumes(server, lost)),
+                         sorted(given))
+        self.assertIsNone(self.cloud.look(server).block_device(lost))
         self.assertNotIn(lost, self.cloud.nova.connected[HERE])
 
-    def check_as_without(self, made, *lost):
+    def check_stock_result(self, server, *lost):
         """Check that Nova has attached the disks again."""
-        view = self.look_there(made)
+        view = self.look_on_current_host(server)
         self.assertEqual('VERIFY_RESIZE', view.status)
         self.check_attached(view, lost)
-        self.assertEqual([], self.refusals(made))
+        self.assertEqual([], self.refusals(server))
         self.assertEqual([], self.journal())
 
-    def test_what_the_operator_wants_to_keep(self):
+    def test_observe_mode(self):
         """Leave dangling disks to Nova in mode observe, even a root disk."""
         self.set_options(mode='observe')
-        made, lost = self.broken('attachment-deleted')
-        self.cloud.lose_attachment(made, made.root)
-        self.migrate(made)
-        self.check_as_without(made, lost, made.root)
+        server, lost = self.damaged_server('attachment-deleted')
+        self.cloud.lose_attachment(server, server.root)
+        self.migrate(server)
+        self.check_stock_result(server, lost, server.root)
 
-    def test_cinder_does_not_answer_us(self):
+    def test_cinder_refuses_the_plugin(self):
         """Act as stock Nova, which Cinder answers with the user's token."""
-        made, lost = self.broken('attachment-deleted')
+        server, lost = self.damaged_server('attachment-deleted')
 
         def refuse(request, forward):
             if request.caller == identity.NOVA:
@@ -124,78 +125,79 @@ class ColdMigrationTest(moving.MoveTestCase):
             return forward()
 
         self.cloud.proxy.on('*', '', refuse)
-        self.migrate(made)
-        self.check_as_without(made, lost)
+        self.migrate(server)
+        self.check_stock_result(server, lost)
         self.assertEqual({('skipped', 'cinder-unknown')}, {
-            (line.event, line.reason) for line in self.audit(made)})
+            (line.event, line.reason) for line in self.log_lines(server)})
 
     def test_healthy(self):
         """Send one request before the driver and one after it, each time."""
-        made = self.healthy()
+        server = self.healthy_server()
         for act, where in ((self.migrate, THERE), (self.revert, HERE)):
-            act(made)
-            self.check_moved(made, None, where)
+            act(server)
+            self.check_moved(server, None, where)
             self.assertEqual(
                 [('GET', 'volumes/detail')] * 2,
                 [(request.method, request.path.split('?')[0].split('/', 3)[3])
                  for request in self.plugin_requests()])
         self.assertEqual([], self.journal())
-        self.assertEqual([], self.audit(made))
+        self.assertEqual([], self.log_lines(server))
 
 
 class ShelveTest(moving.MoveTestCase):
 
-    def test_dangling_since_then(self):
+    def test_dangling_since_shelve(self):
         """Disconnect nothing: its last host is no longer known."""
-        made = self.healthy()
-        lost = made.volumes[1]
-        self.shelve(made)
-        self.break_(made, lost, 'attached-elsewhere')
-        self.unshelve(made)
-        self.check_moved(made, lost, self.host_of(made))
-        self.assertEqual([], self.on_host(lost))
-        self.assertEqual([], self.audit(made, 'kept'))
+        server = self.healthy_server()
+        lost = server.volumes[1]
+        self.shelve(server)
+        self.damage(server, lost, 'attached-elsewhere')
+        self.unshelve(server)
+        self.check_moved(server, lost, self.host_of(server))
+        self.assertEqual([], self.host_steps(lost))
+        self.assertEqual([], self.log_lines(server, 'kept'))
 
-    def test_root(self):
-        made = self.healthy()
-        self.cloud.lose_attachment(made, made.root)
-        self.shelve(made)
-        self.assertEqual([(made.root, 'root-volume-dangling')],
-                         self.refusals(made))
-        self.check_attached(self.cloud.look(made), made.volumes)
+    def test_root_disk(self):
+        server = self.healthy_server()
+        self.cloud.lose_attachment(server, server.root)
+        self.shelve(server)
+        self.assertEqual([(server.root, 'root-volume-dangling')],
+                         self.refusals(server))
+        self.check_attached(self.cloud.look(server), server.volumes)
 
 
 class EvacuationTest(moving.MoveTestCase):
 
     def test_withheld(self):
-        made, lost = self.broken('attachment-deleted')
-        self.evacuate(made)
-        self.assertEqual(THERE, self.host_of(made))
-        view = self.look_there(made)
+        server, lost = self.damaged_server('attachment-deleted')
+        self.evacuate(server)
+        self.assertEqual(THERE, self.host_of(server))
+        view = self.look_on_current_host(server)
         self.assertIsNotNone(view.block_device(lost))
         self.assertFalse(view.has_disk(lost))
         self.assertEqual((), view.attachments_of(lost))
-        for volume in self.neighbours(made, lost):
+        for volume in self.other_volumes(server, lost):
             self.assertTrue(view.has_disk(volume))
         self.assertEqual(['withheld', 'not-connected'], [
-            line.event for line in self.audit(made)])
+            line.event for line in self.log_lines(server)])
         # Reboot it, as the line says.
-        self.check_evacuated(made, lost)
+        self.check_evacuated(server, lost)
 
-    def test_another_guest_has_it(self):
+    def test_disk_of_another_guest(self):
         """Leave it: that guest still runs on the host, which was cut off."""
-        made, lost = self.broken(moving.SAME_HOST)
-        self.evacuate(made)
+        server, lost = self.damaged_server(moving.SAME_HOST)
+        self.evacuate(server)
         self.come_back()
         self.assertEqual(2, self.cloud.nova.connected[HERE][lost])
         self.assertEqual([(lost, 'left')], [
-            (line.volume, line.event) for line in self.audit(made, 'left')])
+            (line.volume, line.event)
+            for line in self.log_lines(server, 'left')])
 
     def test_cinder_hangs_when_the_host_returns(self):
         """Start nova-compute, and do as stock Nova does."""
         self.set_options(timeout=4)
-        made, lost = self.broken('attachment-deleted')
-        self.evacuate(made)
+        server, lost = self.damaged_server('attachment-deleted')
+        self.evacuate(server)
         self.cloud.proxy.on('GET', '/volumes/detail', self.cloud.proxy.hang)
         begun = time.monotonic()
         self.come_back()
@@ -205,89 +207,92 @@ class EvacuationTest(moving.MoveTestCase):
 
 class LiveMigrationTest(moving.MoveTestCase):
 
-    def check_refused(self, made, lost):
-        self.migrate_live(made)
-        self.check_untouched(made, lost)
+    def check_refused(self, server, lost):
+        self.migrate_live(server)
+        self.check_untouched(server, lost)
         self.assertEqual([], self.requests('POST'))
-        self.assertEqual([lost], [volume for volume, _ in self.refusals(made)])
+        self.assertEqual([lost], [
+            volume for volume, _ in self.refusals(server)])
 
     def test_refused(self):
-        made, lost = self.broken('transferred')
-        self.check_refused(made, lost)
-        line, = self.audit(made, 'refused')
+        server, lost = self.damaged_server('transferred')
+        self.check_refused(server, lost)
+        line, = self.log_lines(server, 'refused')
         self.assertIn('the volume belongs to another project', line.text)
 
-    def test_only_observed(self):
+    def test_observe_mode(self):
         self.set_options(mode='observe')
-        made, lost = self.broken('attached-elsewhere')
-        self.migrate_live(made)
+        server, lost = self.damaged_server('attached-elsewhere')
+        self.migrate_live(server)
         self.assertEqual(['withheld'], [
-            line.event for line in self.audit(made) if line.volume == lost])
+            line.event for line in self.log_lines(server)
+            if line.volume == lost])
 
 
 class DeleteTest(moving.MoveTestCase):
 
-    def test_another_guest_has_it(self):
-        made, lost = self.broken(moving.SAME_HOST)
-        self.begin()
-        self.cloud.delete(made)
-        self.assertEqual([], self.on_host(lost))
+    def test_disk_of_another_guest(self):
+        server, lost = self.damaged_server(moving.SAME_HOST)
+        self.start_recording()
+        self.cloud.delete(server)
+        self.assertEqual([], self.host_steps(lost))
         self.assertEqual(2, self.cloud.nova.connected[HERE][lost])
 
 
-class HalfDoneTest(moving.MoveTestCase, commands.Commands):
+class IncompleteMoveTest(moving.MoveTestCase, commands.CommandTestCase):
     """Operations that Nova alone leaves half done, ended by the runbook."""
 
-    def break_and(self, act, made, status):
+    def act_without_plugin(self, act, server, status):
         """Lose a volume, and have Nova do something without the plugin."""
-        lost = max(made.volumes)
-        self.break_(made, lost, 'volume-deleted')
+        lost = max(server.volumes)
+        self.damage(server, lost, 'volume-deleted')
         self.cloud.switch_plugin_off()
-        act(made)
+        act(server)
         self.cloud.switch_plugin_on()
-        self.assertEqual(status, self.look_there(made).status)
+        self.assertEqual(status, self.look_on_current_host(server).status)
         return lost
 
-    def mend(self, made, lost, where):
+    def run_printed_actions(self, server, lost, where):
         """Run the actions that the audit prints."""
-        actions = {volume: action for volume, (_, action) in self.audited(
-            *commands.LONG_AGO, server=made).items()}
-        self.assertEqual('openstack bdm clean ' + made.id, actions.pop(lost))
+        actions = {volume: action for volume, (_, action) in self.run_audit(
+            *commands.NO_WAITING, server=server).items()}
+        self.assertEqual('openstack bdm clean ' + server.id, actions.pop(lost))
         self.assertNotEqual({}, actions)
-        code, _ = self.bdm('clean', made.id, '--yes')
+        code, _ = self.bdm('clean', server.id, '--yes')
         self.assertEqual(0, code, self.stderr.getvalue())
         for action in actions.values():
-            self.follow(action, where)
-        self.check_moved(made, lost, where)
+            self.run_action(action, where)
+        self.check_moved(server, lost, where)
 
     def test_cold_migration(self):
-        made = self.healthy()
-        lost = self.break_and(self.migrate, made, 'ERROR')
-        self.mend(made, lost, HERE)
-        self.assertEqual({HERE}, self.holders(made))
+        server = self.healthy_server()
+        lost = self.act_without_plugin(self.migrate, server, 'ERROR')
+        self.run_printed_actions(server, lost, HERE)
+        self.assertEqual({HERE}, self.allocated_hosts(server))
 
-    def test_on_the_way_back(self):
-        """Mend it on the new host, and free the allocations on the old."""
-        made = self.healthy()
-        self.migrate(made)
-        lost = self.break_and(self.revert, made, 'ERROR')
-        self.mend(made, lost, THERE)
-        self.assertEqual({HERE, THERE}, self.holders(made))
-        self.give_back()
-        self.assertEqual({THERE}, self.holders(made))
+    def test_revert(self):
+        """Repair it on the new host, and free the allocations on the old."""
+        server = self.healthy_server()
+        self.migrate(server)
+        lost = self.act_without_plugin(self.revert, server, 'ERROR')
+        self.run_printed_actions(server, lost, THERE)
+        self.assertEqual({HERE, THERE}, self.allocated_hosts(server))
+        self.delete_orphaned_allocations()
+        self.assertEqual({THERE}, self.allocated_hosts(server))
 
     def test_unshelve(self):
-        made = self.healthy()
-        self.shelve(made)
-        lost = self.break_and(self.unshelve, made, 'SHELVED_OFFLOADED')
-        self.assertNotEqual(set(), self.holders(made))
-        self.give_back()
-        self.assertEqual(set(), self.holders(made))
-        self.unshelve(made)
-        self.check_moved(made, lost, self.host_of(made))
-        self.assertEqual({self.host_of(made)}, self.holders(made))
+        server = self.healthy_server()
+        self.shelve(server)
+        lost = self.act_without_plugin(self.unshelve, server,
+                                       'SHELVED_OFFLOADED')
+        self.assertNotEqual(set(), self.allocated_hosts(server))
+        self.delete_orphaned_allocations()
+        self.assertEqual(set(), self.allocated_hosts(server))
+        self.unshelve(server)
+        self.check_moved(server, lost, self.host_of(server))
+        self.assertEqual({self.host_of(server)}, self.allocated_hosts(server))
 
-    def give_back(self):
+    def delete_orphaned_allocations(self):
         """Run ``nova-manage placement audit --delete``."""
         self.assertEqual(4, manage.PlacementCommands().audit(
             verbose=True, delete=True))

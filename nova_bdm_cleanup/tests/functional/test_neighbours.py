@@ -12,22 +12,22 @@ from nova_bdm_cleanup.tests.functional import scenario
 
 HERE, THERE = 'compute1', 'compute2'
 #: The age of a mapping at which no operation on it can be running.
-OLD = datetime.timedelta(minutes=6)
+OLDER_THAN_OPERATIONS = datetime.timedelta(minutes=6)
 
 
 class NeighbourTestCase(scenario.ScenarioTestCase):
     """A dangling disk of one server, which concerns another server."""
 
-    made: fixture.Server
+    server: fixture.Server
     neighbour: fixture.Server
 
     def _reboot(self, row_stays: bool) -> list[str]:
-        volume = self.made.volumes[0]
-        view = self.reboot(self.made)
+        volume = self.server.volumes[0]
+        view = self.reboot(self.server)
         self.assertEqual(row_stays, view.block_device(volume) is not None)
         # The guest is without the disk even when nothing is decided.
         self.assertFalse(view.has_disk(volume))
-        return self.on_host(volume)
+        return self.host_steps(volume)
 
     def check_disconnected(self) -> None:
         self.assertEqual(['disconnect'], self._reboot(row_stays=False))
@@ -35,15 +35,15 @@ class NeighbourTestCase(scenario.ScenarioTestCase):
     def check_left(self) -> None:
         """Check that the disk is left: it is the neighbour's."""
         self.assertEqual([], self._reboot(row_stays=False))
-        self.assertEqual(1, len(self.audit(self.made, 'left')))
+        self.assertEqual(1, len(self.log_lines(self.server, 'left')))
 
     def check_undecided(self, words: str) -> None:
         """Check that nothing is done, for a later reboot to retry."""
         self.assertEqual([], self._reboot(row_stays=True))
-        failed, = self.audit(self.made, 'failed')
+        failed, = self.log_lines(self.server, 'failed')
         self.assertIn(words, failed.text)
 
-    def forget_connection(self) -> objects.BlockDeviceMapping:
+    def remove_connection_info(self) -> objects.BlockDeviceMapping:
         """Remove the connection info from the row of the neighbour's disk."""
         return self.cloud.change_row(
             self.neighbour, self.neighbour.volumes[0], connection_info=None)
@@ -54,20 +54,20 @@ class ReusedAddressTest(NeighbourTestCase):
 
     def setUp(self):
         super().setUp()
-        self.made = self.server(fixture.Disk())
-        self.neighbour = self.server(fixture.Disk(), name='neighbour')
-        self.cloud.lose_attachment(self.made, *self.made.volumes)
-        self.set_unit(self.made, 5)
+        self.server = self.create_server(fixture.Disk())
+        self.neighbour = self.create_server(fixture.Disk(), name='neighbour')
+        self.cloud.lose_attachment(self.server, *self.server.volumes)
+        self.set_lun(self.server, 5)
 
-    def set_unit(self, server, unit):
-        """Put a server's disk behind a target with many units."""
+    def set_lun(self, server, lun):
+        """Put a server's disk behind a target with many LUNs."""
         self.cloud.change_connection_data(
-            server, server.volumes[0], target_lun=unit,
+            server, server.volumes[0], target_lun=lun,
             target_iqn='iqn.2010-10.org.openstack:array')
 
-    def move(self, unit, source, target, task_state='migrating'):
+    def move(self, lun, source, target, task_state='migrating'):
         """Begin a migration of the neighbour, without its end."""
-        self.set_unit(self.neighbour, unit)
+        self.set_lun(self.neighbour, lun)
         self.migration = objects.Migration(
             self.cloud.nova.context(), instance_uuid=self.neighbour.id,
             migration_type='live-migration', status='running',
@@ -85,57 +85,57 @@ class ReusedAddressTest(NeighbourTestCase):
         self.migration.save()
         self.cloud.change(self.neighbour, host=host, task_state=None)
 
-    def test_another_number(self):
-        self.set_unit(self.neighbour, 6)
+    def test_another_lun(self):
+        self.set_lun(self.neighbour, 6)
         self.check_disconnected()
 
-    def test_the_same_number(self):
-        self.set_unit(self.neighbour, 5)
+    def test_same_lun(self):
+        self.set_lun(self.neighbour, 5)
         self.check_left()
 
-    def test_the_same_number_in_a_mapping_that_dangles_itself(self):
-        """Disconnect it: no server has the address; else it stays for good."""
-        self.set_unit(self.neighbour, 5)
+    def test_same_lun_in_dangling_mapping(self):
+        """Disconnect it: no server has the address; else it stays forever."""
+        self.set_lun(self.neighbour, 5)
         self.cloud.lose_attachment(self.neighbour, *self.neighbour.volumes)
         self.check_disconnected()
 
-    def test_the_same_number_where_cinder_does_not_tell_whose_it_is(self):
+    def test_same_lun_of_volume_in_error(self):
         volume, = self.neighbour.volumes
-        self.set_unit(self.neighbour, 5)
+        self.set_lun(self.neighbour, 5)
         self.cloud.lose_attachment(self.neighbour, volume)
         self.cloud.reset_status(volume, 'error')
         self.check_undecided('same address')
 
-    def test_on_its_way_between_others(self):
-        self.move(6, 'elsewhere', 'nowhere')
+    def test_migration_between_other_hosts(self):
+        self.move(6, 'elsewhere', 'another')
         self.check_disconnected()
 
-    def test_leaving_by_a_cold_migration(self):
+    def test_cold_migration_from_this_host(self):
         """Leave it: its rows hold the address until its disks disconnect."""
         self.move(5, HERE, 'elsewhere', 'resize_migrating')
         self.check_left()
 
-    def test_left_by_a_cold_migration(self):
+    def test_cold_migrated_from_this_host(self):
         """Disconnect it: on the other host the address is another disk's."""
         self.move(5, HERE, 'elsewhere', 'resize_migrated')
         self.cloud.change(self.neighbour, host='elsewhere')
         self.check_disconnected()
 
-    def test_coming_by_a_live_migration(self):
+    def test_live_migration_to_this_host(self):
         """Wait: its disks are here before it, and no row has the address."""
         self.move(6, 'elsewhere', HERE)
         self.check_undecided('is moving')
         self.end(HERE)
         self.check_disconnected()
 
-    def test_leaving_by_a_live_migration(self):
+    def test_live_migration_from_this_host(self):
         """Wait: its rows already hold the address on the other host."""
         self.move(6, HERE, 'elsewhere')
         self.check_undecided('is moving')
         self.end('elsewhere')
         self.check_disconnected()
 
-    def test_coming_by_a_cold_migration(self):
+    def test_cold_migration_to_this_host(self):
         self.move(6, 'elsewhere', HERE, 'resize_prep')
         self.check_undecided('is moving')
 
@@ -144,23 +144,23 @@ class ReusedAddressTest(NeighbourTestCase):
         objects.InstanceAction.action_start(
             self.cloud.nova.context(), self.neighbour.id, action)
 
-    def test_being_attached(self):
+    def test_attach_in_flight(self):
         """Wait: Nova connects first, and saves the address after that."""
-        row = self.forget_connection()
+        row = self.remove_connection_info()
         self.check_undecided('attached to')
-        self.age_mapping(row, OLD)
+        self.age_mapping(row, OLDER_THAN_OPERATIONS)
         # It may have waited for another operation on the server.
         self.begin_action('attach_volume')
         self.check_undecided('attached to')
         context = self.cloud.nova.context()
-        for tell in (objects.InstanceActionEvent.event_start,
-                     objects.InstanceActionEvent.event_finish):
-            tell(context, self.neighbour.id, 'compute_attach_volume')
+        for record in (objects.InstanceActionEvent.event_start,
+                       objects.InstanceActionEvent.event_finish):
+            record(context, self.neighbour.id, 'compute_attach_volume')
         self.check_disconnected()
 
-    def test_an_attach_that_died(self):
+    def test_interrupted_attach(self):
         """Wait until a stop of the server takes the disk from the guest."""
-        self.age_mapping(self.forget_connection(), OLD)
+        self.age_mapping(self.remove_connection_info(), OLDER_THAN_OPERATIONS)
         self.begin_action('attach_volume')
         self.check_undecided('attached to')
         self.begin_action('stop')
@@ -174,18 +174,19 @@ class MigratingNeighbourTest(NeighbourTestCase):
 
     def setUp(self):
         super().setUp()
-        self.made = self.server(fixture.Disk(), root='volume', host=HERE)
+        self.server = self.create_server(fixture.Disk(), root='volume',
+                                         host=HERE)
         self.neighbour = self.cloud.attach_elsewhere(
-            self.made, self.made.volumes[0], host=THERE)
+            self.server, self.server.volumes[0], host=THERE)
 
-    def test_at_rest_elsewhere(self):
+    def test_idle_on_another_host(self):
         self.check_disconnected()
 
-    def test_busy_elsewhere(self):
+    def test_busy_on_another_host(self):
         self.cloud.change(self.neighbour, task_state='image_uploading')
         self.check_disconnected()
 
-    def test_perhaps_on_its_way_here(self):
+    def test_migrating(self):
         self.cloud.change(self.neighbour, task_state='migrating')
         self.check_undecided('migrating')
         self.cloud.change(self.neighbour, task_state=None)
@@ -194,9 +195,9 @@ class MigratingNeighbourTest(NeighbourTestCase):
     def test_never_connected_on_this_host(self):
         """Disconnect it despite the row: nothing would do so later."""
         self.cloud.change(self.neighbour, host=HERE)
-        row = self.forget_connection()
+        row = self.remove_connection_info()
         self.check_undecided('attached to')
-        self.age_mapping(row, OLD)
+        self.age_mapping(row, OLDER_THAN_OPERATIONS)
         self.check_disconnected()
 
     # Lists of servers omit these, but they are connected.

@@ -21,7 +21,7 @@ from nova_bdm_cleanup.tests.functional import moving, scenario
 
 _Act = Callable[[fixture.Server], object]
 #: A server, and the volume about which Nova and Cinder disagree.
-_Broken = tuple[fixture.Server, str]
+_Damaged = tuple[fixture.Server, str]
 
 
 class _ObserveTestCase(scenario.ScenarioTestCase):
@@ -30,10 +30,10 @@ class _ObserveTestCase(scenario.ScenarioTestCase):
         'plugin_options': {'mode': 'observe', 'triggers': 'all'},
         'nova_options': scenario.RESUMING}
 
-    def damaged(self, kind: str) -> _Broken:
-        made = self.server(*[scenario.BOOT_DISK] * 2)
-        lost = made.volumes[0]
-        return made, DAMAGE[kind].inflict(self.cloud, made, lost) or lost
+    def damaged(self, kind: str) -> _Damaged:
+        server = self.create_server(*[scenario.BOOT_DISK] * 2)
+        lost = server.volumes[0]
+        return server, DAMAGE[kind].inflict(self.cloud, server, lost) or lost
 
     def compare(self, kinds: Iterable[str], *acts: _Act
                 ) -> dict[str, tuple[fixture.Server, dict[str, Any]]]:
@@ -49,7 +49,7 @@ class _ObserveTestCase(scenario.ScenarioTestCase):
             # Nova 34 caches the methods for RPC messages.
             for host in self.cloud.hosts:
                 self.cloud.restart_compute(host)
-            self.begin()
+            self.start_recording()
             ends.append({kind: self._play(*self.damaged(kind), acts)
                          for kind in kinds})
         stock, observed = ends
@@ -59,19 +59,19 @@ class _ObserveTestCase(scenario.ScenarioTestCase):
         self.assertEqual([], self.journal())
         return observed
 
-    def _play(self, made: fixture.Server, lost: str, acts: Iterable[_Act]
+    def _play(self, server: fixture.Server, lost: str, acts: Iterable[_Act]
               ) -> tuple[fixture.Server, dict[str, Any]]:
         """Return a server and its outcome, without values that always vary."""
         errors = []
         for act in acts:
             try:
-                error = act(made)
+                error = act(server)
             except fixture.APIError as exc:
                 error = exc
             errors.append(getattr(error, 'status', None))
         # Nova may choose the host at random.
-        host = self.cloud.nova.instance(made.id).host or made.host
-        view = self.cloud.look(dataclasses.replace(made, host=host))
+        host = self.cloud.nova.instance(server.id).host or server.host
+        view = self.cloud.look(dataclasses.replace(server, host=host))
         connected = self.cloud.nova.connected
         disks = {
             name: {'row': view.block_device(volume) is not None,
@@ -81,18 +81,18 @@ class _ObserveTestCase(scenario.ScenarioTestCase):
                    'connected': [bool(connected[each][volume]) for each in (
                        host, *sorted({*self.cloud.hosts} - {host}))]}
             for name, volume in (
-                ('lost', lost), ('root', made.root),
-                *(('disk %d' % n, v) for n, v in enumerate(made.volumes)))
+                ('lost', lost), ('root', server.root),
+                *(('disk %d' % n, v) for n, v in enumerate(server.volumes)))
             if volume and (
                 # The order of rows decides how far Nova gets before it fails.
                 volume == lost or view.status != 'ERROR' and not any(errors))}
-        return made, {
+        return server, {
             'errors': errors, 'status': view.status, 'task': view.task_state,
             'runs': view.is_running, **disks}
 
-    def check_told(self, made: fixture.Server, reason: str) -> None:
+    def check_logged(self, server: fixture.Server, reason: str) -> None:
         """Check that the audit line says what would be removed."""
-        line, = self.audit(made)
+        line, = self.log_lines(server)
         self.assertEqual(('withheld', reason), (line.event, line.reason))
         self.assertTrue(line.text.endswith(
             'not acted on (observe-mode): [bdm_cleanup] mode is observe; in '
@@ -108,72 +108,73 @@ class RebootTest(_ObserveTestCase):
     def setUp(self) -> None:
         super().setUp()
         #: Whether Nova has its own cleanup, as in 28 and later.
-        self.heals = requirements.has_builtin()
+        self.has_builtin = requirements.has_builtin()
 
-    def check_healed(self, ends: dict[str, tuple[
+    def check_cleaned_up(self, ends: dict[str, tuple[
             fixture.Server, dict[str, Any]]]) -> None:
-        for kind, (made, end) in ends.items():
-            self.check_told(made, self.REASONS[kind])
+        for kind, (server, end) in ends.items():
+            self.check_logged(server, self.REASONS[kind])
             lost = end['lost']
             if kind == 'stale-attachment':
-                self.assertEqual(not self.heals, bool(lost['attachments']))
+                self.assertEqual(not self.has_builtin,
+                                 bool(lost['attachments']))
             else:
-                self.assertEqual(not self.heals, lost['row'])
-            if self.heals:
+                self.assertEqual(not self.has_builtin, lost['row'])
+            if self.has_builtin:
                 self.assertEqual('ACTIVE', end['status'])
 
-    def test_what_stock_heals(self):
-        self.check_healed(self.compare(self.REASONS, self.cloud.reboot))
+    def test_stock_nova_cleans_up(self):
+        self.check_cleaned_up(self.compare(self.REASONS, self.cloud.reboot))
 
     def test_soft_reboot(self):
-        self.check_healed(self.compare(
+        self.check_cleaned_up(self.compare(
             ['attachment-deleted'],
-            lambda made: self.cloud.reboot(made, hard=False)))
+            lambda server: self.cloud.reboot(server, hard=False)))
 
-    def test_what_stock_leaves(self):
+    def test_stock_nova_cleans_up_nothing(self):
         self.compare(('status-reset', 'attached-elsewhere', 'root-detached',
                       'healthy'), self.cloud.reboot)
 
-    def test_what_cinder_refuses_to_stock(self):
+    def test_cinder_refuses_stock_nova(self):
         """End the reboot as without the plugin."""
         ends = self.compare(
             ['stale-attachment'], self.break_cinder, self.cloud.reboot,
-            self.mend_cinder)
-        made, end = ends['stale-attachment']
-        self.check_told(made, 'stale-attachment')
-        self.assertEqual([None, 500 if self.heals else None, None],
+            self.repair_cinder)
+        server, end = ends['stale-attachment']
+        self.check_logged(server, 'stale-attachment')
+        self.assertEqual([None, 500 if self.has_builtin else None, None],
                          end['errors'])
 
-    def break_cinder(self, made: fixture.Server) -> None:
+    def break_cinder(self, server: fixture.Server) -> None:
         self.cloud.proxy.on('DELETE', '/attachments/', proxy.status(500))
 
-    def mend_cinder(self, made: fixture.Server) -> None:
+    def repair_cinder(self, server: fixture.Server) -> None:
         self.cloud.proxy.clear()
 
-    def test_start_and_boot_of_the_host(self):
+    def test_start_and_host_boot(self):
         for acts in ([self.cloud.stop, self.cloud.start],
-                     [self.boot_the_host]):
+                     [self.boot_host]):
             _, end = self.compare(
                 ['attached-elsewhere'], *acts)['attached-elsewhere']
             self.assertTrue(end['lost']['disk'])
 
-    def boot_the_host(self, made: fixture.Server) -> None:
-        self.cloud.lose_power(made)
+    def boot_host(self, server: fixture.Server) -> None:
+        self.cloud.lose_power(server)
         self.cloud.restart_compute()
 
-    def test_typo_in_files_that_are_read_again(self):
-        """Act as stock Nova from then on, until the typo is mended."""
-        made, lost = self.damaged('attachment-deleted')
+    def test_typo_in_reloaded_files(self):
+        """Act as stock Nova from then on, until the typo is corrected."""
+        server, lost = self.damaged('attachment-deleted')
         self.useFixture(fixtures.MockPatch(
             'nova_bdm_cleanup.node.options.settings',
             side_effect=cfg.ConfigFileValueError))
-        self.cloud.reboot(made)
-        row = self.cloud.look(made).block_device(lost)
-        self.assertEqual(self.heals, row is None)
+        self.cloud.reboot(server)
+        row = self.cloud.look(server).block_device(lost)
+        self.assertEqual(self.has_builtin, row is None)
 
 
 class MoveTest(moving.MoveTestCase, _ObserveTestCase):
-    """Moves in which nothing is refused, withheld or left out."""
+    """Moves in which nothing is refused or disconnected."""
 
     ARGUMENTS = {**moving.MoveTestCase.ARGUMENTS,
                  'plugin_options': {'mode': 'observe', 'triggers': 'all'}}
@@ -182,12 +183,12 @@ class MoveTest(moving.MoveTestCase, _ObserveTestCase):
         super().setUp()
         self.ignore_actions()
 
-    def damaged(self, kind: str) -> _Broken:
-        return self.broken(kind)
+    def damaged(self, kind: str) -> _Damaged:
+        return self.damaged_server(kind)
 
     def play(self, *acts: _Act) -> None:
         self.compare(('attachment-deleted', moving.SAME_HOST), *acts)
-        self.assertLessEqual({line.event for line in self.lines()},
+        self.assertLessEqual({line.event for line in self.all_log_lines()},
                              {'withheld', 'kept'})
 
     def test_migration(self):
@@ -210,7 +211,7 @@ class MoveTest(moving.MoveTestCase, _ObserveTestCase):
         for switch in (self.cloud.switch_plugin_off,
                        self.cloud.switch_plugin_on):
             switch()
-            made, lost = self.damaged(moving.SAME_HOST)
-            self.cloud.delete(made)
+            server, lost = self.damaged(moving.SAME_HOST)
+            self.cloud.delete(server)
             left.append(self.cloud.nova.connected[moving.HERE][lost])
         self.assertEqual(left[0], left[1])

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order of steps, and the leftovers of each way to end half way.
+"""The order of steps, and what is left if they end half way.
 
-Guest off, host disconnected, Nova's row gone, Cinder told: in this order
-nothing reconnects the disk after a crash, with the plugin and without.  Cinder
-keeps a stale attachment, which the next look deletes, unless the volume then
-belongs to another project.
+Guest off, host disconnected, Nova's row removed, attachment deleted: in this
+order nothing reconnects the disk after a crash, with the plugin and without.
+Cinder keeps a stale attachment, which the next reboot deletes, unless the
+volume then belongs to another project.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class OrderTestCase(scenario.TwoDisks):
     def steps(self):
         """Return the steps about the disk, in order of time."""
         return [(event.party, event.what)
-                for event in self.cloud.timeline(self.made.id, self.lost)
+                for event in self.cloud.timeline(self.server.id, self.lost)
                 if event.party != recorder.CINDER
                 or event.what == 'DELETE'
                 and self.attachment.id in event.subject]
@@ -43,8 +43,8 @@ class OrderTestCase(scenario.TwoDisks):
 
 class OrderTest(OrderTestCase):
 
-    def test_undisturbed(self):
-        view = self.reboot(self.made)
+    def test_all_steps(self):
+        view = self.reboot(self.server)
         self.check_finished(view)
         # Whether the device leaves the powered-off domain makes no difference.
         steps = [step for step in self.steps()
@@ -59,42 +59,42 @@ class OrderTest(OrderTestCase):
         ], steps[:6])
         self.assertEqual((recorder.GUEST, 'power on'), steps[-1])
 
-    def test_removed_row_says_how_it_was_connected(self):
+    def test_removed_mapping_keeps_connection_info(self):
         before = json.loads(self.cloud.row(
-            self.made, self.lost).connection_info)
-        view = self.reboot(self.made)
+            self.server, self.lost).connection_info)
+        view = self.reboot(self.server)
         self.assertEqual(before, view.removed_block_device(
             self.lost).connection_info)
 
-    def test_volume_can_be_attached_again_at_once(self):
-        self.reboot(self.made)
-        self.cloud.attach(self.made, self.lost)
-        self.assert_healthy(self.look(self.made), self.lost)
+    def test_volume_can_be_attached_again(self):
+        self.reboot(self.server)
+        self.cloud.attach(self.server, self.lost)
+        self.assert_healthy(self.look(self.server), self.lost)
 
 
-class CinderKeepsTheAttachmentTest(OrderTestCase):
+class UnknownResultTest(OrderTestCase):
     """Deletions with an unknown result; ``test_faults`` has refusals."""
 
     def test_answer_lost(self):
         self.cloud.proxy.on('DELETE', '/attachments/', proxy.lose_answer())
-        view = self.reboot(self.made)
+        view = self.reboot(self.server)
         self.assertEqual(1, len(self.requests('DELETE')))
         self.cloud.proxy.clear()
-        failed, = self.audit(self.made, 'failed')
+        failed, = self.log_lines(self.server, 'failed')
         self.assertEqual(('WARNING', self.lost),
                          (failed.level, failed.volume))
         self.check_finished(view)
         # Nothing is left to do, even if another server gets the volume.
-        other = self.server(
+        other = self.create_server(
             fixture.Disk(volume=self.lost, at_boot=True), name='other')
-        view = self.reboot(self.made)
+        view = self.reboot(self.server)
         self.assert_gone(view, self.lost, shared=True)
         self.assertEqual([], self.requests('DELETE'))
-        self.assertEqual([], self.audit(self.made))
+        self.assertEqual([], self.log_lines(self.server))
         self.assert_healthy(self.look(other), self.lost)
 
 
-class SwitchedOffTest(OrderTestCase):
+class CrashAndDisableTest(OrderTestCase):
     """A nova-compute that dies at a step and starts without the plugin.
 
     Stock Nova then finds only states that it knows without the plugin: it
@@ -102,11 +102,11 @@ class SwitchedOffTest(OrderTestCase):
     """
 
     def check(self, party: str, what: str, row_gone: bool) -> None:
-        self.crash(self.made, party, what)
+        self.crash(self.server, party, what)
         self.assertEqual(row_gone, self.cloud.look(
-            self.made).block_device(self.lost) is None)
+            self.server).block_device(self.lost) is None)
         # No row is in a state that only the plugin knows how to read.
-        for row in self.cloud.nova.block_devices(self.made.id):
+        for row in self.cloud.nova.block_devices(self.server.id):
             if row.volume_id and not row.deleted:
                 self.assertIn('data', json.loads(row.connection_info))
 
@@ -115,8 +115,8 @@ class SwitchedOffTest(OrderTestCase):
         for steps in ([self.cloud.reboot],
                       [self.cloud.stop, self.cloud.start]):
             for step in steps:
-                step(self.made)
-            view = self.look(self.made)
+                step(self.server)
+            view = self.look(self.server)
             self.assert_healthy(view, self.kept)
             # The guest has the disk exactly if Nova has the row.
             self.assertEqual(
@@ -129,36 +129,36 @@ class SwitchedOffTest(OrderTestCase):
                                  view.attachments_of(self.lost))
 
         self.cloud.switch_plugin_on()
-        self.check_finished(self.reboot(self.made))
+        self.check_finished(self.reboot(self.server))
 
-    def test_before_the_row_is_removed(self):
+    def test_before_destroy(self):
         self.check(recorder.NOVA, 'remove bdm', row_gone=False)
 
-    def test_before_cinder_is_told(self):
+    def test_before_attachment_delete(self):
         self.check(recorder.REQUEST, 'DELETE', row_gone=True)
 
 
 class NeutronFailsTest(OrderTestCase):
     """A reboot that fails before Nova or the plugin touches the guest."""
 
-    def test_guest_goes_on_running_and_the_next_reboot_cleans(self):
+    def test_guest_keeps_running(self):
         asked = []
 
         def list_ports(*args: Any, **kwargs: Any) -> Any:
             asked.append(kwargs)
             raise ksa_exceptions.ConnectFailure('no Neutron')
 
-        self.begin()
+        self.start_recording()
         with fixtures.MockPatchObject(
                 self.cloud.nova.neutron, 'list_ports', list_ports):
-            self.assertRaises(fixture.APIError, self.cloud.reboot, self.made)
+            self.assertRaises(fixture.APIError, self.cloud.reboot, self.server)
         self.assertNotEqual([], asked)
-        view = self.look(self.made)
+        view = self.look(self.server)
         self.assertNotIn((recorder.GUEST, 'power off'), self.steps())
         self.assertIsNotNone(view.block_device(self.lost))
         self.assertEqual((self.attachment,), view.attachments_of(self.lost))
         self.assertTrue(view.has_disk(self.lost))
         self.assert_healthy(view, self.kept)
-        failed, = self.audit(self.made, 'failed')
+        failed, = self.log_lines(self.server, 'failed')
         self.assertIn('prepare: no Neutron', failed.text)
-        self.check_removed(self.reboot(self.made))
+        self.check_removed(self.reboot(self.server))

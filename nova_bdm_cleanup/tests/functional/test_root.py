@@ -18,8 +18,8 @@ class RootTest(scenario.ScenarioTestCase):
         self.assertEqual((0, line.device), (row.boot_index, row.device_name))
         self.assertTrue(view.has_disk(server.root))
 
-    def test_beside_a_dangling_data_volume(self):
-        server = self.server(*[fixture.Disk()] * 2, root='volume')
+    def test_root_and_data_disk_dangling(self):
+        server = self.create_server(*[fixture.Disk()] * 2, root='volume')
         lost, kept = server.volumes
         for volume in (server.root, lost):
             self.cloud.lose_attachment(server, volume)
@@ -28,14 +28,14 @@ class RootTest(scenario.ScenarioTestCase):
         self.assert_removed(view, lost, 'volume-available')
         self.assert_healthy(view, kept)
 
-    def test_other_sources(self):
+    def test_volumes_created_by_nova(self):
         """Keep volumes that Nova made from an image, a snapshot or nothing."""
         sources = ('image', 'blank', 'snapshot')
-        server = self.server(*[fixture.Disk(source=source)
+        server = self.create_server(*[fixture.Disk(source=source)
                                for source in sources], fixture.Disk())
         view = self.reboot(server)
         self.assert_healthy(view, *server.volumes)
-        self.assertEqual([], self.audit(server))
+        self.assertEqual([], self.log_lines(server))
 
         for volume in server.volumes:
             self.cloud.lose_attachment(server, volume)

@@ -17,7 +17,7 @@ MEMBER = dataclasses.replace(
     identity.NOVA, roles=('service', *identity.MEMBER))
 
 
-def only_named(request: proxy.Request, forward: proxy.Forward
+def list_only_by_id(request: proxy.Request, forward: proxy.Forward
                ) -> proxy.Answer:
     """Have Cinder let all users list volumes by id, as its operator may."""
     named = parse.parse_qs(parse.urlsplit(request.path).query).get('id', [''])
@@ -38,9 +38,9 @@ class NotAnAdministratorTest(scenario.TwoDisks):
         service = dataclasses.replace(
             identity.NOVA, user='service-owner', roles=identity.MEMBER)
         volume = self.cloud.volume(owner=service)
-        self.server(fixture.Disk(volume=volume, at_boot=True),
+        self.create_server(fixture.Disk(volume=volume, at_boot=True),
                     name='of-the-service', owner=service)
-        self.cloud.proxy.on('GET', '/volumes/detail[?].*id=', only_named)
+        self.cloud.proxy.on('GET', '/volumes/detail[?].*id=', list_only_by_id)
 
     def check_untouched(self, view):
         self.assert_healthy(view, self.kept)
@@ -48,16 +48,16 @@ class NotAnAdministratorTest(scenario.TwoDisks):
         self.assertEqual([], self.requests('DELETE'))
 
     def test_healthy(self):
-        view = self.reboot(self.made)
+        view = self.reboot(self.server)
         self.assert_healthy(view, self.lost)
         self.check_untouched(view)
         self.assertEqual({'WARNING'},
-                         {line.level for line in self.audit(self.made)})
-        self.assertIn('admin', self.audit(self.made)[0].text)
+                         {line.level for line in self.log_lines(self.server)})
+        self.assertIn('admin', self.log_lines(self.server)[0].text)
 
     def test_dangling_disk(self):
         """Keep it: it is not known to dangle."""
-        self.cloud.lose_volume(self.made, self.lost)
-        view = self.reboot(self.made)
+        self.cloud.lose_volume(self.server, self.lost)
+        view = self.reboot(self.server)
         self.assertIsNotNone(view.block_device(self.lost))
         self.check_untouched(view)

@@ -20,11 +20,11 @@ CONF = cfg.CONF
 class SoftRebootTestCase(scenario.TwoDisks):
 
     def check_removed_by_a_hard_reboot(self):
-        view = self.reboot(self.made)
+        view = self.reboot(self.server)
         self.assertIsNone(view.block_device(self.lost))
         self.assertEqual((), view.attachments_of(self.lost))
         self.assertFalse(view.has_disk(self.lost))
-        self.assertNotIn('connect', self.on_host(self.lost))
+        self.assertNotIn('connect', self.host_steps(self.lost))
         self.assert_healthy(view, self.kept)
 
 
@@ -38,12 +38,12 @@ class TurnedIntoHardTest(SoftRebootTestCase):
         self.addCleanup(CONF.clear_override, 'wait_soft_reboot_seconds',
                         group='libvirt')
         # A storage error does the same.
-        self.cloud.domain(self.made).suspend()
-        before = self.cloud.look(self.made)
-        view = self.reboot(self.made, hard=False)
+        self.cloud.domain(self.server).suspend()
+        before = self.cloud.look(self.server)
+        view = self.reboot(self.server, hard=False)
         # Otherwise the test would prove nothing.
         self.assertIn((recorder.GUEST, 'undefine'), self.steps_of())
-        self.assertNotIn('connect', self.on_host(self.lost))
+        self.assertNotIn('connect', self.host_steps(self.lost))
         self.assertFalse(view.has_disk(self.lost), 'the guest has the disk')
         self.assertEqual(before.block_device(self.lost),
                          view.block_device(self.lost))
@@ -51,13 +51,13 @@ class TurnedIntoHardTest(SoftRebootTestCase):
                          view.volumes[self.lost].attachments)
         self.assertEqual([], self.back_end(self.lost))
         self.assert_nothing_done(view)
-        line, = self.audit(self.made)
+        line, = self.log_lines(self.server)
         self.assertEqual(('WARNING', self.lost), (line.level, line.volume))
         self.assertIn('reboot the server hard', line.text)
         self.assert_healthy(view, self.kept)
 
     def test_paused(self):
-        self.cloud.lose_attachment(self.made, self.lost)
+        self.cloud.lose_attachment(self.server, self.lost)
         self.reboot_paused()
         self.check_removed_by_a_hard_reboot()
 
@@ -66,43 +66,43 @@ class SuccessfulTest(SoftRebootTestCase):
     """A guest that listens, and keeps its domain and its disks."""
 
     def test_nothing_changes(self):
-        self.cloud.lose_attachment(self.made, self.lost)
-        before = self.look(self.made)
-        view = self.reboot(self.made, hard=False)
+        self.cloud.lose_attachment(self.server, self.lost)
+        before = self.look(self.server)
+        view = self.reboot(self.server, hard=False)
         self.assertEqual(before.disks, view.disks)
         self.assertEqual(before.block_devices, view.block_devices)
         self.assertEqual(before.connected, view.connected)
-        self.assertEqual([], self.on_host(*self.made.volumes))
+        self.assertEqual([], self.host_steps(*self.server.volumes))
         self.assertNotIn((recorder.GUEST, 'undefine'), self.steps_of())
         self.assert_nothing_done(view)
-        self.assert_finding(self.made, self.lost,
+        self.assert_finding(self.server, self.lost,
                             ('WARNING', 'withheld', 'volume-available'))
         self.check_removed_by_a_hard_reboot()
 
 
 class HangingCinderTest(SoftRebootTestCase):
 
-    def test_hang(self):
+    def test_time_limit(self):
         """Time out: a wait too long for a soft reboot is still well within
         the limit of a hard one.
         """
-        self.cloud.lose_attachment(self.made, self.lost)
+        self.cloud.lose_attachment(self.server, self.lost)
         self.set_options(timeout=600)
-        told = threading.Event()
+        is_answered = threading.Event()
         self.cloud.proxy.on('*', '/(attachments|volumes)',
-                            proxy.before(told.wait))
-        self.begin()
+                            proxy.before(is_answered.wait))
+        self.start_recording()
         reboot = threading.Thread(target=self.cloud.reboot,
-                                  args=(self.made,), kwargs={'hard': False})
+                                  args=(self.server,), kwargs={'hard': False})
         reboot.start()
         reboot.join(40)
         waits = reboot.is_alive()
-        told.set()
+        is_answered.set()
         reboot.join()
         self.assertFalse(waits, 'the soft reboot waits for Cinder')
         self.cloud.proxy.clear()
-        view = self.look(self.made)
-        skipped, = self.audit(self.made)
+        view = self.look(self.server)
+        skipped, = self.log_lines(self.server)
         self.assertEqual(('WARNING', 'skipped', 'timed-out'),
                          (skipped.level, skipped.event, skipped.reason))
         self.assertIsNotNone(view.block_device(self.lost))

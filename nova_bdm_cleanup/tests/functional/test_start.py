@@ -20,7 +20,7 @@ from nova_bdm_cleanup.tests.functional import scenario
 class LockTest(testtools.TestCase):
     """Nova's own lock, taken from outside."""
 
-    def test_taken_and_given_back(self):
+    def test_acquired_and_released(self):
         def fail():
             with instance.hold_lock('a-server', Deadline(1)):
                 self.assertFalse(self._is_free('a-server'))
@@ -30,7 +30,7 @@ class LockTest(testtools.TestCase):
         self.assertRaises(KeyError, fail)
         self.assertTrue(self._is_free('a-server'))
 
-    def test_nobody_waits_for_longer_than_there_is_time(self):
+    def test_wait_ends_with_the_time_limit(self):
         @utils.synchronized('a-server')
         def hold():
             held.set()
@@ -45,7 +45,7 @@ class LockTest(testtools.TestCase):
         begun = time.monotonic()
         with testtools.ExpectedException(TimedOut, '.*0.2 s of .* timeout'):
             with instance.hold_lock('a-server', Deadline(0.2)):
-                self.fail('it has got it')
+                self.fail('the lock was acquired')
         self.assertLess(time.monotonic() - begun, 20)
 
     def _is_free(self, name: str) -> bool:
@@ -72,18 +72,18 @@ class StartTest(_StartTestCase):
 
     def test_by_an_administrator_of_another_project(self):
         """Start it as Masakari does."""
-        self.cloud.lose_attachment(self.made, self.lost)
-        self.check_removed(self.reboot(self.made, by=self.cloud.admin))
+        self.cloud.lose_attachment(self.server, self.lost)
+        self.check_removed(self.reboot(self.server, by=self.cloud.admin))
 
-    def test_a_guest_that_runs_all_the_same(self):
+    def test_guest_already_running(self):
         """Withhold it: the guest was started without Nova."""
-        self.cloud.lose_attachment(self.made, self.lost)
-        self.cloud.stop(self.made)
-        self.cloud.domain(self.made).create()
-        self.begin()
-        self.cloud.start(self.made)
-        view = self.look(self.made)
-        withheld, left_out = self.audit(self.made)
+        self.cloud.lose_attachment(self.server, self.lost)
+        self.cloud.stop(self.server)
+        self.cloud.domain(self.server).create()
+        self.start_recording()
+        self.cloud.start(self.server)
+        view = self.look(self.server)
+        withheld, left_out = self.log_lines(self.server)
         self.assertEqual(('WARNING', 'withheld', 'volume-available'),
                          (withheld.level, withheld.event, withheld.reason))
         self.assertIn('(guest-running)', withheld.text)
@@ -93,31 +93,31 @@ class StartTest(_StartTestCase):
         self.assertFalse(view.has_disk(self.lost))
         self.assertEqual([], self.journal())
         # Reboot it hard, as the line says.
-        self.cloud.reboot(self.made)
-        self.assertIsNone(self.look(self.made).block_device(self.lost))
+        self.cloud.reboot(self.server)
+        self.assertIsNone(self.look(self.server).block_device(self.lost))
 
-    def test_a_reboot_cannot_be_asked_for_while_a_start_cleans_up(self):
-        self.cloud.lose_attachment(self.made, self.lost)
+    def test_actions_are_refused_during_cleanup(self):
+        self.cloud.lose_attachment(self.server, self.lost)
         refused = []
 
-        def press():
+        def request_actions():
             for act in (self.cloud.reboot, self.cloud.start):
                 refused.append(self.assertRaises(
-                    fixture.APIError, act, self.made).status)
+                    fixture.APIError, act, self.server).status)
 
-        view = self.reboot(self.made, (
-            recorder.HOST, 'disconnect', press, self.lost))
+        view = self.reboot(self.server, (
+            recorder.HOST, 'disconnect', request_actions, self.lost))
         self.assertEqual([409, 409], refused)
         self.check_removed(view)
 
 
-class AtTheSameTimeTest(_StartTestCase):
+class ConcurrentOperationTest(_StartTestCase):
     """A start with work to do while another operation holds Nova's lock."""
 
     def start_during(self, what, operation, volume):
         """Start the server while an operation is in the middle of it.
 
-        Once the start asks for the lock, the operation goes on.
+        Once the start asks for the lock, the operation continues.
         """
         held, self.enough = threading.Event(), threading.Event()
 
@@ -131,30 +131,30 @@ class AtTheSameTimeTest(_StartTestCase):
             self.enough.set()
             return take(*args, **kwargs)
 
-        self.cloud.stop(self.made)
-        self.begin()
+        self.cloud.stop(self.server)
+        self.start_recording()
         self.cloud.recorder.before(recorder.HOST, what, stay, volume)
-        thread = threading.Thread(target=operation, args=(self.made, volume))
+        thread = threading.Thread(target=operation, args=(self.server, volume))
         thread.start()
         self.addCleanup(thread.join)
         self.addCleanup(self.enough.set)
         self.assertTrue(held.wait(fixture.TIMEOUT))
         with fixtures.MockPatchObject(instance, 'hold_lock', hold):
-            self.cloud.start(self.made)
+            self.cloud.start(self.server)
         return thread
 
     def test_detach(self):
         volume = self.cloud.volume()
-        self.cloud.attach(self.made, volume)
-        self.cloud.lose_attachment(self.made, self.lost)
+        self.cloud.attach(self.server, volume)
+        self.cloud.lose_attachment(self.server, self.lost)
         self.start_during('disconnect', self.cloud.detach, volume).join()
-        view = self.look(self.made)
+        view = self.look(self.server)
         self.check_removed(view)
         self.assert_gone(view, volume)
 
-    def test_a_healthy_server_does_not_wait(self):
+    def test_healthy_server_does_not_wait(self):
         self.start_during('connect', self.cloud.attach, self.cloud.volume())
-        self.assertEqual('ACTIVE', self.cloud.look(self.made).status)
+        self.assertEqual('ACTIVE', self.cloud.look(self.server).status)
         self.assertFalse(self.enough.is_set())
         self.assertEqual([], self.journal())
 
@@ -173,13 +173,13 @@ class UndeleteTest(_StartTestCase):
         self.cloud.act(server, {'restore': None}, by=self.cloud.admin)
 
     def test_healthy(self):
-        view = self.reboot(self.made)
-        self.assert_healthy(view, *self.made.volumes)
+        view = self.reboot(self.server)
+        self.assert_healthy(view, *self.server.volumes)
         self.assert_nothing_done(view)
 
     def test_dangling(self):
-        self.cloud.lose_attachment(self.made, self.lost)
-        view = self.reboot(self.made)
+        self.cloud.lose_attachment(self.server, self.lost)
+        view = self.reboot(self.server)
         self.check_removed(view)
         self.assertEqual(['start'], [
             entry.record['trigger'] for entry in self.journal()])

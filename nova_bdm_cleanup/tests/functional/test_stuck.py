@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stuck states that used to have no way out.
+"""Stuck states, and the commands that end them.
 
 Each is built with the calls that cause it, and ended with the command that the
 audit or the refusal names.  The calls to the back end are compared each time.
@@ -19,13 +19,13 @@ from nova_bdm_cleanup.rules.reasons import Reason, Remedy
 from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.functional import commands, scenario
-from nova_bdm_cleanup.tests.functional.commands import LONG_AGO
+from nova_bdm_cleanup.tests.functional.commands import NO_WAITING
 
 
-class StuckCase(commands.CloudCase):
+class StuckTestCase(commands.CommandWithWitnessTestCase):
 
     def release(self, *arguments: str) -> tuple[int, dict[str, Any]]:
-        code, (row,) = self.bdm('release', *arguments, *LONG_AGO, '--yes')
+        code, (row,) = self.bdm('release', *arguments, *NO_WAITING, '--yes')
         return code, row
 
     def assert_refused(self, words: str, *arguments: str) -> None:
@@ -34,14 +34,14 @@ class StuckCase(commands.CloudCase):
         self.assertEqual((ExitCode.REFUSED, None), (code, row['Call']), row)
         self.assertIn(words, row['Explanation'])
 
-    def assert_freed(self, call: str, *arguments: str) -> None:
+    def assert_release(self, call: str, *arguments: str) -> None:
         """Check that the release succeeds, and by which call."""
         code, row = self.release(*arguments)
         self.assertEqual((ExitCode.OK, call), (code, row['Call']), row)
 
 
-class AttachedByHandTest(StuckCase):
-    """Attachments by Cinder's ``os-attach`` alone: no host was let in."""
+class AttachedByHandTest(StuckTestCase):
+    """Attachments by Cinder's ``os-attach`` alone: no host is connected."""
 
     def attach_by_hand(self, server: fixture.Server, volume: str,
                        host: str | None = None) -> str:
@@ -53,52 +53,53 @@ class AttachedByHandTest(StuckCase):
                          (attachment.status, attachment.is_connected))
         return attachment.id
 
-    def test_server_that_lives(self):
-        server = self.server()
+    def test_existing_server(self):
+        server = self.create_server()
         volume = self.cloud.volume()
         attachment = self.attach_by_hand(server, volume)
         self.assertEqual(
             ('legacy-attachment', 'look: openstack bdm release '
-             + attachment), self.audited(server=server)[volume])
+             + attachment), self.run_audit(server=server)[volume])
         self.assert_refused('openstack bdm release --connector none '
                             + attachment, attachment)
-        self.assert_freed('attachment delete', attachment, '--connector',
+        self.assert_release('attachment delete', attachment, '--connector',
                           'none')
         self.assert_released(volume)
         self.assertEqual([], self.cloud.log(
             'Rebooting instance.*' + server.id))
 
-    def test_host_that_was_let_in(self):
+    def test_host_that_is_recorded(self):
         """Refuse: a record with a host outweighs the operator's word."""
-        server = self.server()
-        volume, ghosts = self.cloud.volume(), self.cloud.volume()
+        server = self.create_server()
+        volume, orphan = self.cloud.volume(), self.cloud.volume()
         attachment = self.attach_by_hand(server, volume, 'compute1')
-        for connector in ('none', self.connector()):
+        for connector in ('none', self.connector_file()):
             self.assert_refused('host compute1 may have the volume open',
                                 attachment, '--connector', connector)
         self.assertEqual('in-use', self.volume_status(volume))
         self.cloud.stop(server)
-        self.assert_freed('os-force_detach', attachment, '--connector',
-                          self.connector())
+        self.assert_release('os-force_detach', attachment, '--connector',
+                          self.connector_file())
         self.assert_released(volume, 'terminate_connection', 'remove_export')
-        attachment = self.attach_by_hand(self.ghost(), ghosts, 'compute1')
+        attachment = self.attach_by_hand(self.unknown_server(), orphan,
+                                         'compute1')
         self.assert_refused('Cinder says that host compute1 had the volume',
                             attachment, '--connector', 'none')
-        self.assertEqual('in-use', self.volume_status(ghosts))
-        self.assert_freed('os-force_detach', attachment, '--connector',
-                          self.connector())
-        self.assert_released(ghosts, 'terminate_connection', 'remove_export')
+        self.assertEqual('in-use', self.volume_status(orphan))
+        self.assert_release('os-force_detach', attachment, '--connector',
+                          self.connector_file())
+        self.assert_released(orphan, 'terminate_connection', 'remove_export')
 
 
-class MappedWithoutATraceTest(StuckCase):
+class ConnectedWithoutRecordTest(StuckTestCase):
     """A host that the back end lets in without a record in Cinder.
 
     The last case of Cinder's force_detach specification, and the leftover of
     a cinder-volume that dies.
     """
 
-    def let_in(self, volume: str) -> None:
-        self.cinder.volumes.initialize_connection(volume, self.connection())
+    def connect_host(self, volume: str) -> None:
+        self.cinder.volumes.initialize_connection(volume, self.connector())
 
     def half_connect(self, server: fixture.Server, volume: str) -> str:
         """Leave the state of a cinder-volume that dies before it is done."""
@@ -112,27 +113,27 @@ class MappedWithoutATraceTest(StuckCase):
     def test_half_connected(self):
         for multiattach in (False, True):
             volume = self.cloud.volume(multiattach=multiattach)
-            attachment = self.half_connect(self.ghost(), volume)
-            self.assert_freed('os-complete, attachment delete', attachment)
+            attachment = self.half_connect(self.unknown_server(), volume)
+            self.assert_release('os-complete, attachment delete', attachment)
             self.assert_released(volume, 'terminate_connection',
                                  'remove_export')
 
     def test_back_end_fails(self):
         volume = self.cloud.volume()
-        self.let_in(volume)
+        self.connect_host(volume)
         self.cloud.cinder.break_driver('terminate_connection', volume)
-        code, row = self.release(volume, '--connector', self.connector())
+        code, row = self.release(volume, '--connector', self.connector_file())
         self.assertEqual(ExitCode.PARTLY, code)
         self.assertIn('if the volume is attaching now: openstack bdm release '
                       '--stuck-after 0', row['Result'])
         self.assertEqual('attaching', self.volume_status(volume))
         self.cloud.cinder.repair_driver()
-        self.assert_freed('os-force_detach', volume, '--connector',
-                          self.connector())
+        self.assert_release('os-force_detach', volume, '--connector',
+                          self.connector_file())
         self.assertEqual('available', self.volume_status(volume))
 
 
-class AttachDiedTest(StuckCase):
+class InterruptedAttachTest(StuckTestCase):
     """A volume that Cinder calls ``attaching``, with a mapping in Nova.
 
     The second case of Cinder's force_detach specification.
@@ -140,7 +141,7 @@ class AttachDiedTest(StuckCase):
 
     def target(self, server: fixture.Server) -> str:
         """Return the target of the action that the audit prints."""
-        (reason, action), = self.audited(*LONG_AGO, server=server).values()
+        (reason, action), = self.run_audit(*NO_WAITING, server=server).values()
         self.assertEqual('stuck', reason)
         *command, target = action.split()[:4]
         self.assertEqual('openstack bdm release', ' '.join(command))
@@ -153,20 +154,20 @@ class AttachDiedTest(StuckCase):
         :param saved: whether Nova has saved the connection info
         """
         attachments = self.cinder.attachments
-        made = attachments.create(volume, self.connection(), server.id)
+        attachment = attachments.create(volume, self.connector(), server.id)
         self.assertEqual('attaching', self.volume_status(volume))
         # Convert it as Nova's Cinder client does.
-        data = made['connection_info']
+        data = attachment['connection_info']
         info = {'driver_volume_type': data.pop('driver_volume_type'),
                 'data': data, 'serial': volume}
         self.create_mapping(
             server, volume, datetime.timedelta(days=1),
-            attachment_id=made['id'],
+            attachment_id=attachment['id'],
             connection_info=json.dumps(info) if saved else None)
 
     def test_guest_does_not_have_the_disk(self):
         for saved in (True, False):
-            server, volume = self.server(), self.cloud.volume()
+            server, volume = self.create_server(), self.cloud.volume()
             self.begin_attach(server, volume, saved)
             code, row = self.release(self.target(server))
             self.assertEqual((ExitCode.OK, 'os-complete'),
@@ -186,44 +187,45 @@ class AttachDiedTest(StuckCase):
                 self.cloud.detach(server, volume)
             self.cloud.cinder.wait(volume, 'available')
             self.assertEqual((), self.cloud.attachments(volume))
-            self.assertEqual('terminate_connection', self.calls(volume)[0])
+            self.assertEqual('terminate_connection',
+                             self.terminate_calls(volume)[0])
             self.assert_gone(self.cloud.look(server), volume)
 
-    def test_attach_from_before_queens(self):
+    def test_attach_before_queens(self):
         """Release it without a record in Cinder or an id in Nova."""
-        server, volume = self.server(), self.cloud.volume()
+        server, volume = self.create_server(), self.cloud.volume()
         self.cinder.volumes.reserve(volume)
         info = self.cinder.volumes.initialize_connection(
-            volume, self.connection())
+            volume, self.connector())
         self.create_mapping(server, volume, datetime.timedelta(days=1),
                            connection_info=json.dumps(
                                {**info, 'serial': volume}))
         self.assertEqual(
             {volume: ('stuck', 'look: openstack bdm show ' + server.id)},
-            self.audited(*LONG_AGO, server=server))
+            self.run_audit(*NO_WAITING, server=server))
         self.assert_refused('see "stuck" in the runbook', volume,
-                            '--connector', self.connector())
+                            '--connector', self.connector_file())
         # Follow the runbook.
         self.cloud.stop(server)
         self.cloud.reset_status(volume)
         self.reboot(server)
         self.assert_gone(self.look(server), volume)
-        self.assert_freed('os-terminate_connection', volume, '--connector',
-                          self.connector())
+        self.assert_release('os-terminate_connection', volume, '--connector',
+                          self.connector_file())
         self.assert_released(volume, 'terminate_connection')
-        self.assertEqual({}, self.audited(*LONG_AGO, server=server))
+        self.assertEqual({}, self.run_audit(*NO_WAITING, server=server))
 
 
-class HalfShelvedTest(StuckCase):
+class IncompleteShelveTest(StuckTestCase):
     """A shelve that a dangling mapping stopped half way."""
 
-    def test_the_printed_actions_end_it(self):
+    def test_printed_actions(self):
         for lose, reason in ((self.cloud.lose_volume, 'volume-missing'),
                              (self.cloud.attach_elsewhere,
                               'attached-elsewhere')):
             # In each order that Nova may use, the lost one comes last.
             data, lost = sorted(self.cloud.volume() for _ in range(2))
-            server = self.server(
+            server = self.create_server(
                 *[fixture.Disk(volume=v, at_boot=True)
                   for v in (data, lost)], root='volume')
             lose(server, lost)
@@ -234,15 +236,15 @@ class HalfShelvedTest(StuckCase):
                         if self.volume_status(v) == 'reserved']
             self.assertIn(data, reserved)
             self.assertFalse(self.cloud.look(server).is_running)
-            found = self.audited(*LONG_AGO, server=server)
+            found = self.run_audit(*NO_WAITING, server=server)
             self.assertEqual({
                 lost: (reason, 'openstack bdm clean ' + server.id),
                 **{v: ('reserved-only', found[v][1]) for v in reserved}},
                 found)
 
             # The plugin removes only the dangling mapping.
-            self.begin()
-            code, _ = self.bdm('clean', server.id, '--yes', *LONG_AGO)
+            self.start_recording()
+            code, _ = self.bdm('clean', server.id, '--yes', *NO_WAITING)
             self.assertEqual(ExitCode.OK, code, self.stderr.getvalue())
             view = self.look(server)
             self.assert_gone(view, lost)
@@ -250,46 +252,46 @@ class HalfShelvedTest(StuckCase):
                 self.assertTrue(view.has_disk(volume))
                 self.assert_finding(server, volume,
                                     ('WARNING', 'kept', 'reserved-only'))
-            found = self.audited(*LONG_AGO, server=server)
+            found = self.run_audit(*NO_WAITING, server=server)
             self.assertEqual(set(reserved), set(found))
             for _, action in found.values():
                 self.assertIn('nova-manage volume_attachment refresh', action)
-                self.follow(action)
+                self.run_action(action)
             self.assert_healthy(self.look(server), server.root, data)
-            self.assertEqual({}, self.audited(*LONG_AGO, server=server))
+            self.assertEqual({}, self.run_audit(*NO_WAITING, server=server))
 
 
-class MappingTooManyTest(StuckCase):
+class DuplicateMappingTest(StuckTestCase):
     """A surplus mapping; the API does not show if Nova connected it."""
 
-    def test_clean_tells(self):
+    def test_clean(self):
         for connected, expected in ((False, ExitCode.OK),
                                     (True, ExitCode.PARTLY)):
-            server = self.server(scenario.BOOT_DISK)
+            server = self.create_server(scenario.BOOT_DISK)
             volume, = server.volumes
             self.create_mapping(
                 server, volume, datetime.timedelta(days=1),
                 attachment_id=uuidutils.generate_uuid(),
                 connection_info=self.cloud.row(
                     server, volume).connection_info if connected else None)
-            (reason, _), = self.audited('--thorough', server=server).values()
+            (reason, _), = self.run_audit('--thorough', server=server).values()
             self.assertEqual('duplicate-mapping', reason)
-            self.begin()
+            self.start_recording()
             code, _ = self.bdm('clean', server.id, '--yes')
             self.assertEqual(expected, code, self.stderr.getvalue())
             view = self.look(server)
             self.assertTrue(view.has_disk(volume))
-            self.assertEqual([], self.calls(volume))
+            self.assertEqual([], self.terminate_calls(volume))
 
 
-class PrintedActionsTest(StuckCase):
+class PrintedActionsTest(StuckTestCase):
     """Printed actions, which end the state or begin with a look."""
 
     def test_every_command(self):
         """Build a state for each reason that a command resolves."""
         tried = set()
-        for build in (self.to_clean, self.to_release, self.to_look_at,
-                      self.to_wait_for):
+        for build in (self.build_clean, self.build_release, self.build_look,
+                      self.build_wait):
             #: A volume by reason; it may be one of several.
             self.built: dict[str, str] = {}
             build()
@@ -300,13 +302,13 @@ class PrintedActionsTest(StuckCase):
 
     def actions(self, *arguments: str) -> dict[str, str]:
         """Return the action for each built state, by its reason."""
-        found = self.audited(*arguments)
+        found = self.run_audit(*arguments)
         self.assertEqual(self.built, {
             found[v][0]: v for v in self.built.values() if v in found})
         return {reason: found[v][1] for reason, v in self.built.items()}
 
-    def to_clean(self) -> None:
-        server = self.server(*[scenario.BOOT_DISK] * 3)
+    def build_clean(self) -> None:
+        server = self.create_server(*[scenario.BOOT_DISK] * 3)
         lost, gone, given = server.volumes
         self.cloud.lose_attachment(server, lost)
         self.cloud.lose_volume(server, gone)
@@ -325,44 +327,44 @@ class PrintedActionsTest(StuckCase):
             [(r['Reason'], r['Action']) for r in rows if r['Volume'] == gone])
         code, _ = self.bdm('clean', server.id, '--yes')
         self.assertEqual(ExitCode.OK, code, self.stderr.getvalue())
-        self.assertEqual({}, self.audited())
+        self.assertEqual({}, self.run_audit())
 
-    def to_release(self) -> None:
-        server = self.server(scenario.BOOT_DISK)
+    def build_release(self) -> None:
+        server = self.create_server(scenario.BOOT_DISK)
         reserved, orphan = self.cloud.volume(), self.cloud.volume()
         self.cloud.create_attachment(server, reserved, connected=False)
-        self.cloud.create_attachment(self.deleted(), orphan)
+        self.cloud.create_attachment(self.deleted_server(), orphan)
         self.built.update({'stale-attachment': reserved,
                            'server-gone': orphan})
-        self.carry_out()
+        self.run_releases()
         self.cinder.volumes.begin_detaching(server.volumes[0])
         self.built['stuck'] = server.volumes[0]
-        self.carry_out('stuck')
-        self.assertEqual({}, self.audited(*LONG_AGO))
+        self.run_releases('stuck')
+        self.assertEqual({}, self.run_audit(*NO_WAITING))
         self.assertEqual([], self.cloud.log(
             'Rebooting instance.*' + server.id))
 
-    def carry_out(self, *reasons: str) -> None:
+    def run_releases(self, *reasons: str) -> None:
         built = self.built
         self.built = {r: built[r] for r in reasons or built}
-        for action in self.actions(*LONG_AGO).values():
+        for action in self.actions(*NO_WAITING).values():
             command = action.split()[:3]
             self.assertEqual(['openstack', 'bdm', 'release'], command)
             code, rows = self.bdm('release', *action.split()[3:], '--yes')
             self.assertEqual(ExitCode.OK, code, rows)
         self.built = built
 
-    def test_a_root_disk_gets_its_attachment_back(self):
-        server = self.server(scenario.BOOT_DISK, root='volume')
+    def test_root_disk_is_attached_again(self):
+        server = self.create_server(scenario.BOOT_DISK, root='volume')
         self.cloud.lose_attachment(server, server.root)
-        (reason, action), = self.audited().values()
+        (reason, action), = self.run_audit().values()
         self.assertEqual('root-volume-dangling', reason)
-        self.follow(action)
+        self.run_action(action)
         self.assert_healthy(self.look(server), server.root, *server.volumes)
-        self.assertEqual({}, self.audited())
+        self.assertEqual({}, self.run_audit())
 
-    def to_look_at(self) -> None:
-        server = self.server(*[scenario.BOOT_DISK] * 5, root='volume')
+    def build_look(self) -> None:
+        server = self.create_server(*[scenario.BOOT_DISK] * 5, root='volume')
         mismatch, contradiction, duplicate, crossed, twice = server.volumes
         self.create_mapping(
             server, twice, datetime.timedelta(days=1),
@@ -372,15 +374,15 @@ class PrintedActionsTest(StuckCase):
             server, mismatch, attachment_id=self.cloud.create_attachment(
                 server, mismatch, connected=False))
         self.cloud.lose_attachment(server, contradiction)
-        self.call_in_use(contradiction)
+        self.set_in_use(contradiction)
         self.cloud.create_attachment(server, duplicate)
         self.cloud.change_row(
             server, crossed, attachment_id=self.cloud.row(
                 self.witness, *self.witness.volumes).attachment_id)
-        nobodys = self.cloud.volume()
-        self.call_in_use(nobodys)
+        unreferenced = self.cloud.volume()
+        self.set_in_use(unreferenced)
         legacy = self.cloud.volume()
-        self.cloud.create_legacy_attachment(self.ghost(), legacy)
+        self.cloud.create_legacy_attachment(self.unknown_server(), legacy)
         by_hand = self.cloud.volume()
         self.cloud.create_legacy_attachment(server, by_hand)
         self.built.update({
@@ -390,7 +392,7 @@ class PrintedActionsTest(StuckCase):
             'status-contradiction': contradiction,
             'duplicate-attachment': duplicate, 'cross-wired': crossed,
             'duplicate-mapping': twice,
-            'volume-unreferenced': nobodys})
+            'volume-unreferenced': unreferenced})
         page = os.path.join(self.useFixture(fixtures.TempDir()).path, 'page')
         for reason, action in self.actions('--thorough', '--report',
                                            page).items():
@@ -406,11 +408,11 @@ class PrintedActionsTest(StuckCase):
         for reason, volume in self.built.items():
             self.assertIn(f'<td>{reason}</td>', text)
             self.assertIn(volume, text)
-        self.assert_refused('get_connector', nobodys)
+        self.assert_refused('get_connector', unreferenced)
         self.assert_refused('get_connector', legacy)
 
-    def to_wait_for(self) -> None:
-        server = self.server(*[scenario.BOOT_DISK] * 2)
+    def build_wait(self) -> None:
+        server = self.create_server(*[scenario.BOOT_DISK] * 2)
         busy, moving = server.volumes
         self.cloud.reset_status(busy, 'maintenance')
         self.cinder.volumes.begin_detaching(moving)

@@ -22,10 +22,10 @@ from nova_bdm_cleanup.tests.cloud import fixture, proxy, recorder
 from nova_bdm_cleanup.tests.functional import commands, scenario
 
 #: Reasons of the old and the new disk if only Nova's row is missing.
-BOTH = ('volume-available', 'stale-attachment')
+REASONS = ('volume-available', 'stale-attachment')
 
 
-class InterruptedSwapTest(commands.Commands):
+class InterruptedSwapTest(commands.CommandTestCase):
 
     def swap(self, server: fixture.Server, old: str, new: str,
              *before: Any, nth: int = 0) -> None:
@@ -74,9 +74,9 @@ class InterruptedSwapTest(commands.Commands):
             fixtures.MockPatchObject(
                 objects.InstanceActionEvent, 'event_finish_with_failure',
                 finish_event):
-            self.ask(server, old, new)
+            self.request_swap(server, old, new)
 
-    def ask(self, server: fixture.Server, old: str, new: str) -> None:
+    def request_swap(self, server: fixture.Server, old: str, new: str) -> None:
         # Later releases of Nova swap volumes for Cinder only.
         self.cloud.proxy.on('GET', f'/volumes/{old}', proxy.rewrite(
             lambda body: {'volume': {**body['volume'],
@@ -99,27 +99,27 @@ class InterruptedSwapTest(commands.Commands):
             return [self.cloud.attachments(volume) for volume in (old, new)]
 
         before, entries = records(), self.journal()
-        self.begin()
+        self.start_recording()
         self.cloud.reboot(server)
         self.assertEqual(before, records())
         self.assertIsNotNone(self.cloud.row(server, old))
         self.assertEqual(entries, self.journal())
         self.assertEqual(sorted(expected), sorted(
-            line.reason for line in self.audit(server)
+            line.reason for line in self.log_lines(server)
             if line.reason != 'healthy' and line.event != 'not-connected'))
-        for line in self.audit(server, 'withheld'):
+        for line in self.log_lines(server, 'withheld'):
             self.assertEqual('ERROR', line.level)
             self.assertIn('(swap-interrupted)', line.text)
 
-    def test_at_every_step(self):
+    def test_crash_at_every_request(self):
         moving = 'operation-in-flight'
         for before, nth in (
-                # Before Cinder lets the host in, which deletes no record;
-                # before the guest changes over; before Cinder is told of
-                # that; before it is told to forget the old volume.
+                # Before Cinder connects the host, which deletes no record;
+                # before the guest swaps the disks; before the swap is
+                # reported to Cinder; before the old attachment is deleted.
                 ((), 1), ((driver.LibvirtDriver, 'swap_volume'), 0), ((), 2),
                 ((), 3)):
-            server = self.server(scenario.BOOT_DISK)
+            server = self.create_server(scenario.BOOT_DISK)
             old, new = server.volumes[0], self.cloud.volume()
             self.swap(server, old, new, *before, nth=nth)
             self.assertEqual('detaching', self.volume_status(old))
@@ -132,7 +132,7 @@ class InterruptedSwapTest(commands.Commands):
             self.assertEqual((ExitCode.OK, 'os-roll_detaching'),
                              (code, row['Call']), row)
             self.assert_kept(server, old, new, 'stale-attachment')
-            self.free(server, new)
+            self.delete_new_attachment(server, new)
             # Either direction, as the runbook has it.
             kept, gone = old, new
             if not before:
@@ -144,28 +144,28 @@ class InterruptedSwapTest(commands.Commands):
             self.assert_healthy(view, kept)
             self.assert_gone(view, gone)
 
-    def test_only_novas_row_is_missing(self):
-        for end in (self.forward, self.back):
-            server = self.server(scenario.BOOT_DISK)
+    def test_crash_before_mapping_is_saved(self):
+        for end in (self.finish_by_hand, self.revert_by_hand):
+            server = self.create_server(scenario.BOOT_DISK)
             old, new = server.volumes[0], self.cloud.volume()
             self.swap(server, old, new, objects.BlockDeviceMapping, 'save')
             self.assertEqual(
                 ('available', 'in-use'),
                 (self.volume_status(old), self.volume_status(new)))
-            self.assert_kept(server, old, new, *BOTH)
+            self.assert_kept(server, old, new, *REASONS)
             # The old one is no longer attached to the server.
             self.assert_finding(
                 server, old, ('ERROR', 'withheld', 'volume-available'),
                 ('WARNING', 'not-connected', 'volume-available'))
             self.assert_finding(
                 server, new, ('ERROR', 'withheld', 'stale-attachment'))
-            self.assert_told(server, new)
-            self.free(server, new)
+            self.assert_commands_agree(server, new)
+            self.delete_new_attachment(server, new)
             end(server, old, new)
 
-    def free(self, server: fixture.Server, new: str) -> None:
+    def delete_new_attachment(self, server: fixture.Server, new: str) -> None:
         """Take the runbook's first steps: the server off, and nothing left
-        on the host, before Cinder is told.
+        on the host, before the attachment is deleted.
         """
         self.cloud.stop(server)
         self.cloud.nova.connected[server.host].pop(new, None)
@@ -173,32 +173,32 @@ class InterruptedSwapTest(commands.Commands):
         self.cloud.cinder.client(self.cloud.admin).attachments.delete(
             attachment.id)
 
-    def test_others_after_it(self):
+    def test_later_swaps(self):
         """Keep it after other swaps: if disks are retyped in turn, the other
         results tell nothing about this one.
         """
-        server = self.server(*[scenario.BOOT_DISK] * 3)
+        server = self.create_server(*[scenario.BOOT_DISK] * 3)
         old, second, third = server.volumes
         new = self.cloud.volume()
         self.swap(server, old, new, objects.BlockDeviceMapping, 'save')
         with fixtures.MockPatchObject(driver.LibvirtDriver, 'swap_volume'):
-            self.ask(server, second, self.cloud.volume())
+            self.request_swap(server, second, self.cloud.volume())
             self.wait_until(
                 lambda: self.volume_status(second) == 'available')
-        self.assert_kept(server, old, new, *BOTH)
-        self.assert_told(server, new)
+        self.assert_kept(server, old, new, *REASONS)
+        self.assert_commands_agree(server, new)
         new_third = self.cloud.volume()
         self.swap(server, third, new_third,
                   objects.BlockDeviceMapping, 'save')
         for before, after in ((old, new), (third, new_third)):
-            self.assert_kept(server, before, after, *BOTH * 2)
+            self.assert_kept(server, before, after, *REASONS * 2)
 
-    def assert_told(self, server: fixture.Server, new: str) -> None:
+    def assert_commands_agree(self, server: fixture.Server, new: str) -> None:
         """Check that the commands say and do the same as the plugin."""
-        found = self.audited(server=server)
+        found = self.run_audit(server=server)
         self.assertEqual(
             {(reason, 'look: openstack bdm explain swap-interrupted')
-             for reason in BOTH}, set(found.values()))
+             for reason in REASONS}, set(found.values()))
         self.assertIn(new, found)
         attachment, = self.cloud.attachments(new)
         code, (row,) = self.bdm('release', attachment.id, '--yes',
@@ -208,9 +208,10 @@ class InterruptedSwapTest(commands.Commands):
     def refresh(self, server: fixture.Server, volume: str) -> None:
         self.assertEqual(0, manage.VolumeAttachmentCommands().refresh(
             instance_uuid=server.id, volume_id=volume,
-            connector_path=self.connector(server.host)))
+            connector_path=self.connector_file(server.host)))
 
-    def forward(self, server: fixture.Server, old: str, new: str) -> None:
+    def finish_by_hand(self, server: fixture.Server, old: str, new: str
+                       ) -> None:
         """Take the runbook's way to the new disk."""
         self.refresh(server, old)
         self.cloud.detach(server, old)
@@ -220,7 +221,8 @@ class InterruptedSwapTest(commands.Commands):
         self.assert_gone(view, old)
         self.assert_healthy(view, new)
 
-    def back(self, server: fixture.Server, old: str, new: str) -> None:
+    def revert_by_hand(self, server: fixture.Server, old: str, new: str
+                       ) -> None:
         """Take the runbook's way to the old disk."""
         self.refresh(server, old)
         self.cloud.start(server)
@@ -229,22 +231,22 @@ class InterruptedSwapTest(commands.Commands):
         self.assert_gone(view, new)
         self.assertEqual('available', self.volume_status(new))
 
-    def test_a_swap_that_failed(self):
+    def test_failed_swap(self):
         """Keep nothing for a swap that failed and left nothing."""
-        server = self.server(*[scenario.BOOT_DISK] * 2)
+        server = self.create_server(*[scenario.BOOT_DISK] * 2)
         lost, kept = server.volumes
         with fixtures.MockPatchObject(
                 driver.LibvirtDriver, 'swap_volume',
                 side_effect=RuntimeError('the guest has no such disk')):
             # Here the API waits for nova-compute, and returns its error.
-            self.assertRaises(fixture.APIError, self.ask, server, kept,
-                              self.cloud.volume())
+            self.assertRaises(fixture.APIError, self.request_swap, server,
+                              kept, self.cloud.volume())
         self.cloud.proxy.clear()
         self.assertEqual('in-use', self.volume_status(kept))
         self.cloud.lose_attachment(server, lost)
         stray = self.cloud.volume()
         self.cloud.create_attachment(server, stray)
-        self.assert_kept(server, lost, stray, *BOTH)
+        self.assert_kept(server, lost, stray, *REASONS)
         attachment, = self.cloud.attachments(stray)
         self.cloud.cinder.client(self.cloud.admin).attachments.delete(
             attachment.id)

@@ -18,7 +18,7 @@ from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.functional import commands, test_stuck
 
 #: The back end's calls where a host had the volume.
-UNMAPPED = ('terminate_connection', 'remove_export')
+DISCONNECTED = ('terminate_connection', 'remove_export')
 
 SINCE, BEFORE = 'since Queens', 'before Queens'
 RUNS, STOPPED, GONE = 'runs', 'stopped', 'gone'
@@ -33,7 +33,7 @@ EXPECTED: dict[tuple[int, str, str], tuple[str, str, tuple[str, ...]]] = {
 
     (2, SINCE, RUNS): ('os-complete', 'in-use', ()),
     (2, SINCE, STOPPED): ('os-complete', 'in-use', ()),
-    (2, SINCE, GONE): ('attachment delete', 'available', UNMAPPED),
+    (2, SINCE, GONE): ('attachment delete', 'available', DISCONNECTED),
     # For an existing server an operator ends it: see AttachDiedTest.
     # Cinder has no record, so there is no export of one to take back.
     (2, BEFORE, GONE): ('os-force_detach', 'available',
@@ -41,10 +41,10 @@ EXPECTED: dict[tuple[int, str, str], tuple[str, str, tuple[str, ...]]] = {
 
     # The attachment is stale then: a hard reboot deletes it; one from before
     # Queens needs another release, when the server is stopped.
-    **{(3, flow, server): ('os-roll_detaching', 'available', UNMAPPED)
+    **{(3, flow, server): ('os-roll_detaching', 'available', DISCONNECTED)
        for flow in (SINCE, BEFORE) for server in (RUNS, STOPPED)},
-    (3, SINCE, GONE): ('attachment delete', 'available', UNMAPPED),
-    (3, BEFORE, GONE): ('os-force_detach', 'available', UNMAPPED),
+    (3, SINCE, GONE): ('attachment delete', 'available', DISCONNECTED),
+    (3, BEFORE, GONE): ('os-force_detach', 'available', DISCONNECTED),
 
     # Without a server there is no mapping, which is the third case.
     **{(4, flow, server): ('os-roll_detaching', 'in-use', ())
@@ -75,12 +75,13 @@ class Case:
         return EXPECTED[self.number, self.flow, self.server]
 
 
-class UseCasesTest(test_stuck.StuckCase):
+class UseCasesTest(test_stuck.StuckTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.servers = {RUNS: self.server(), STOPPED: self.server(),
-                        GONE: self.ghost()}
+        self.servers = {RUNS: self.create_server(),
+                        STOPPED: self.create_server(),
+                        GONE: self.unknown_server()}
         self.cloud.stop(self.servers[STOPPED])
         self._devices = map('/dev/vd{}'.format, 'bcdefghijklmnopqrstu')
 
@@ -91,12 +92,12 @@ class UseCasesTest(test_stuck.StuckCase):
         if case.flow == SINCE:
             if case.multiattach:
                 case.neighbour = self.cloud.create_attachment(
-                    self.ghost(), volume, host='compute2')
-            made = self.cinder.attachments.create(
-                volume, self.connection() if case.number > 1 else None,
+                    self.unknown_server(), volume, host='compute2')
+            created = self.cinder.attachments.create(
+                volume, self.connector() if case.number > 1 else None,
                 server.id)
-            case.target = attachment = made['id']
-            info = made.get('connection_info')
+            case.target = attachment = created['id']
+            info = created.get('connection_info')
             if case.number > 2:
                 self.cinder.attachments.complete(attachment)
         else:
@@ -104,7 +105,7 @@ class UseCasesTest(test_stuck.StuckCase):
                 self.cinder.volumes.reserve(volume)
             if case.number > 1:
                 info = self.cinder.volumes.initialize_connection(
-                    volume, self.connection())
+                    volume, self.connector())
             if case.number in (3, 4):
                 self.cinder.volumes.attach(volume, server.id, '/dev/vdb',
                                            host_name='compute1')
@@ -112,9 +113,9 @@ class UseCasesTest(test_stuck.StuckCase):
         if case.number in (3, 4):
             self.cinder.volumes.begin_detaching(volume)
         if case.number in (2, 4) and case.server != GONE:
-            self.map(server, volume, attachment, info)
+            self.create_connected_mapping(server, volume, attachment, info)
 
-    def map(self, server: fixture.Server, volume: str,
+    def create_connected_mapping(self, server: fixture.Server, volume: str,
             attachment: str | None, info: dict[str, Any]) -> None:
         """Give Nova a mapping with the connection of a volume."""
         kind = info.pop('driver_volume_type')
@@ -130,7 +131,7 @@ class UseCasesTest(test_stuck.StuckCase):
         """Release the volumes of some cases, and check the call for each."""
         _, rows = self.bdm(
             'release', *[case.target for case in cases], *arguments,
-            *commands.LONG_AGO, '--yes', '--max', str(len(cases)))
+            *commands.NO_WAITING, '--yes', '--max', str(len(cases)))
         calls = {row['Attachment'] if row['Attachment'] in [
             case.target for case in cases] else row['Volume']:
             row['Call'] or row['Explanation'] for row in rows}
@@ -145,39 +146,40 @@ class UseCasesTest(test_stuck.StuckCase):
         for case in cases:
             self.build(case)
 
-        def some(*numbers: int, **wanted: str) -> list[Case]:
+        def select(*numbers: int, **wanted: str) -> list[Case]:
             return [case for case in cases if case.number in numbers and all(
                 getattr(case, name) == value
                 for name, value in wanted.items())]
 
-        for_host = some(2, 3, 5, flow=BEFORE, server=GONE)
+        for_host = select(2, 3, 5, flow=BEFORE, server=GONE)
         # While anything is detached, nothing is known to be stale.
-        self.release_all([c for c in some(3, 4) if c not in for_host])
-        self.release_all([c for c in (*some(1, flow=SINCE), *some(2))
+        self.release_all([c for c in select(3, 4) if c not in for_host])
+        self.release_all([c for c in (*select(1, flow=SINCE), *select(2))
                           if c not in for_host])
-        self.release_all(some(1, flow=BEFORE), '--connector', 'none')
-        self.release_all(for_host, '--connector', self.connector())
+        self.release_all(select(1, flow=BEFORE), '--connector', 'none')
+        self.release_all(for_host, '--connector', self.connector_file())
         self.bdm('clean', self.servers[RUNS].id, '--yes')
         self.bdm('clean', self.servers[STOPPED].id, '--yes', '--stop-again')
         self.cloud.stop(self.servers[RUNS])
-        legacy = [case.target for case in some(3, flow=BEFORE)
+        legacy = [case.target for case in select(3, flow=BEFORE)
                   if case.server != GONE]
         code, rows = self.bdm('release', *legacy, '--connector',
-                              self.connector(), *commands.LONG_AGO, '--yes')
+                              self.connector_file(), *commands.NO_WAITING,
+                              '--yes')
         self.assertEqual((0, {'os-force_detach'}),
                          (code, {row['Call'] for row in rows}), rows)
 
         for case in cases:
-            self.assert_ended(case)
+            self.check_result(case)
 
-    def assert_ended(self, case: Case) -> None:
-        _, status, told = case.expected
+    def check_result(self, case: Case) -> None:
+        _, status, calls = case.expected
         if case.neighbour:
             status = 'in-use'
         left = self.cloud.attachments(case.volume)
         self.assertEqual(
-            (status, told), (self.volume_status(case.volume),
-                             tuple(self.calls(case.volume))), case)
+            (status, calls), (self.volume_status(case.volume),
+                             tuple(self.terminate_calls(case.volume))), case)
         # Only this connection, and never those of all hosts.
         self.assertLessEqual({
             call['host'] for call in self.cloud.cinder.driver_calls(

@@ -34,7 +34,7 @@ class LoggedFinding(NamedTuple):
     volume: str
 
 
-class _WatchingTestCase(scenario.ScenarioTestCase):
+class _AuditRoundTestCase(scenario.ScenarioTestCase):
     """Rounds that the test starts."""
 
     def setUp(self):
@@ -52,7 +52,7 @@ class _WatchingTestCase(scenario.ScenarioTestCase):
             self.manager, process_record.record(scenario.CONF, ALWAYS_ON),
             lambda: self._clock)
 
-    def round(self, during: Callable[[], Any] | None = None
+    def run_round(self, during: Callable[[], Any] | None = None
               ) -> list[LoggedFinding]:
         """Run a round, an interval later.
 
@@ -60,11 +60,12 @@ class _WatchingTestCase(scenario.ScenarioTestCase):
         :returns: the findings that it logs, without its summary
         """
         self._clock += INTERVAL
-        self.begin()
+        self.start_recording()
         if during is not None:
             during()
         self.watcher.round()
-        lines = [line for line in self.lines() if line.level != 'DEBUG']
+        lines = [line for line in self.all_log_lines()
+                 if line.level != 'DEBUG']
         sums = [line for line in lines
                 if line.event in ('audited', 'not-audited')]
         self.sums = [line.text for line in sums]
@@ -72,10 +73,10 @@ class _WatchingTestCase(scenario.ScenarioTestCase):
             line.event, line.reason, line.server, line.volume)
             for line in lines if line not in sums]
 
-    def see_twice(self) -> list[LoggedFinding]:
+    def run_two_rounds(self) -> list[LoggedFinding]:
         """Run two rounds; the first logs no finding."""
-        self.assertEqual([], self.round())
-        return self.round()
+        self.assertEqual([], self.run_round())
+        return self.run_round()
 
     @property
     def store(self) -> FindingStore:
@@ -91,29 +92,29 @@ class _WatchingTestCase(scenario.ScenarioTestCase):
                   if line.rpartition(' ')[0] == series]
         return float(value)
 
-    def begin_to_watch(self) -> periodic.Watcher:
+    def start_periodic_task(self) -> periodic.Watcher:
         """Start the periodic task as nova-compute does."""
-        self.begin()
+        self.start_recording()
         periodic.begin(self.manager, process_record.record(
             scenario.CONF, ALWAYS_ON))
         return periodic._watchers[self.manager]
 
 
-class RoundTest(_WatchingTestCase):
+class RoundTest(_AuditRoundTestCase):
 
-    def test_each_finding_is_told_once_and_so_is_its_end(self):
-        server = self.server(*[scenario.BOOT_DISK] * 3)
+    def test_finding_is_logged_once(self):
+        server = self.create_server(*[scenario.BOOT_DISK] * 3)
         lost = server.volumes[1]
-        self.assertEqual([], self.round())
+        self.assertEqual([], self.run_round())
         self.cloud.lose_attachment(server, lost)
-        self.assertEqual([], self.round())
+        self.assertEqual([], self.run_round())
         self.assertIn('seen once: 1', self.sums[0])
         self.restart()
         self.assertEqual([('found', 'volume-available', server.id, lost)],
-                         self.round())
+                         self.run_round())
         self.assertEqual(1, self.metric('findings', reason='volume-available'))
         self.restart()
-        self.assertEqual([], self.round())
+        self.assertEqual([], self.run_round())
         self.assertIn('open: volume-available=1, new: 0', self.sums[0])
         # A round changes nothing.
         view = self.look(server)
@@ -123,34 +124,35 @@ class RoundTest(_WatchingTestCase):
         self.reboot(server)
         self.restart()
         self.assertEqual([('gone', 'volume-available', server.id, lost)],
-                         self.round())
-        self.assertEqual([], self.round())
+                         self.run_round())
+        self.assertEqual([], self.run_round())
         self.assertIn('open: 0,', self.sums[0])
 
-    def test_a_volume_that_takes_long(self):
+    def test_slow_volume(self):
         """Skip a server whose volume has thousands of attachments."""
         self.set_options(timeout=8)
-        slow, *others = [self.server(scenario.BOOT_DISK) for _ in range(3)]
+        slow, *others = [self.create_server(scenario.BOOT_DISK)
+                         for _ in range(3)]
         lost = others[0]
         self.cloud.lose_attachment(lost, *lost.volumes)
         self.cloud.proxy.on(
             'GET', '', self.cloud.proxy.hang_if_answer_has(slow.volumes[0]))
-        told = self.see_twice()
+        found = self.run_two_rounds()
         self.assertEqual(
             {('found', 'not-looked-at', slow.id, '-'),
              ('found', 'volume-available', lost.id, lost.volumes[0])},
-            set(told))
+            set(found))
         self.assertIn('servers not looked at: 1', self.sums[0])
         self.assertEqual(0, self.store.last_round().failed)
         self.assertEqual(1, self.metric('findings', reason='not-looked-at'))
         self.cloud.proxy.clear()
         self.assertEqual([('gone', 'not-looked-at', slow.id, '-')],
-                         self.round())
+                         self.run_round())
 
-    def test_metrics_that_cannot_be_written(self):
+    def test_unwritable_metrics(self):
         complaint = r'ERROR .* \[bdm_cleanup\] metrics_file: .*symbolic link'
         self.metrics.symlink_to(self.store_path)
-        watcher = self.begin_to_watch()
+        watcher = self.start_periodic_task()
         for _ in range(3):
             self.assertEqual(1, len(self.cloud.log(complaint)))
             watcher.tick()
@@ -159,20 +161,20 @@ class RoundTest(_WatchingTestCase):
         self.assertEqual(1, self.metric('active'))
         self.assertEqual(1, len(self.cloud.log(complaint)))
 
-    def test_an_option_that_has_become_wrong(self):
-        """Start nova-compute all the same when it reads its files again."""
+    def test_option_becomes_invalid(self):
+        """Start nova-compute, which reads the invalid option again."""
         conf = self.cloud.nova._conf
         before = conf.read_text()
         self.addCleanup(scenario.CONF.reload_config_files)
         self.addCleanup(conf.write_text, before)
         conf.write_text(before + '[bdm_cleanup]\ngrace_period = soon\n')
         scenario.CONF.reload_config_files()
-        self.server(scenario.BOOT_DISK)
+        self.create_server(scenario.BOOT_DISK)
         self.cloud.restart_compute()
         self.assertEqual(1, len(self.cloud.log(
             'ERROR .* bdm-cleanup runs no periodic task')))
 
-    def test_it_is_known_before_the_servers_come_back(self):
+    def test_process_is_recorded_before_resume(self):
         """Record it first: resuming the guests may take minutes."""
         seen = []
         compute = type(self.manager)
@@ -183,18 +185,18 @@ class RoundTest(_WatchingTestCase):
                 str(self.store_path), self.manager.host).last())
             resume(*args)
 
-        self.server(scenario.BOOT_DISK)
+        self.create_server(scenario.BOOT_DISK)
         began = time.time()
         with mock.patch.object(compute, '_init_instance', look):
             self.cloud.restart_compute()
         self.assertGreater(seen[0].since, began)
 
-    def test_nobody_waits_for_a_round(self):
-        self.server(scenario.BOOT_DISK)
+    def test_task_does_not_wait_for_round(self):
+        self.create_server(scenario.BOOT_DISK)
         is_over = threading.Event()
         self.addCleanup(is_over.set)
         self.cloud.proxy.on('*', '', proxy.before(is_over.wait))
-        watcher = self.begin_to_watch()
+        watcher = self.start_periodic_task()
         # The round is due now.
         watcher._next = time.time()
         task = dict(self.manager._periodic_tasks)['bdm_cleanup']
@@ -213,7 +215,7 @@ class PeriodicTaskTest(base.FunctionalTestCase):
 
     CLOUD = None
 
-    def test_the_first_comes_at_once(self):
+    def test_first_run_is_immediate(self):
         """Run at once, not a minute later: the metrics are old until then."""
         class Manager(periodic_task.PeriodicTasks):
             pass
@@ -226,12 +228,12 @@ class PeriodicTaskTest(base.FunctionalTestCase):
         watcher.tick.assert_called_once_with()
 
 
-class HundredServersTest(_WatchingTestCase):
+class HundredServersTest(_AuditRoundTestCase):
 
-    def test_what_a_round_costs(self):
-        servers = [self.server(*[scenario.BOOT_DISK] * 3)
+    def test_requests_of_a_round(self):
+        servers = [self.create_server(*[scenario.BOOT_DISK] * 3)
                    for _ in range(100)]
-        self.assertEqual([], self.round())
+        self.assertEqual([], self.run_round())
         self.assertEqual(['GET /volumes/detail'] * 5, [
             each.partition('?')[0] for each in self.requests()])
         self.assertIn('servers: 100, volumes: 300, ', self.sums[0])
@@ -243,7 +245,7 @@ class HundredServersTest(_WatchingTestCase):
             volume = server.volumes[1]
             DAMAGE[name].inflict(self.cloud, server, volume)
             expected.add(('found', DAMAGE[name].reason, server.id, volume))
-        self.assertEqual([], self.round())
+        self.assertEqual([], self.run_round())
         self.assertEqual(5 + 3, len(self.requests()))
-        self.assertEqual(expected, set(self.round()))
+        self.assertEqual(expected, set(self.run_round()))
         self.assertEqual(5 + 3, len(self.requests()))
