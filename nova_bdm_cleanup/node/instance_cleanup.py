@@ -132,7 +132,7 @@ class InstanceCleanup:
         try:
             found = self.cleaner.preview(bdms)
         except Exception as exc:
-            self.lines.unknown(actions.reason_of(exc, self._trigger), exc)
+            self.lines.skipped(actions.reason_of(exc, self._trigger), exc)
             return cleaner.Assessment()
         if found.cut_after is not None:
             self.lines.unread(found.cut_after)

@@ -160,7 +160,7 @@ class Cleaner:
         try:
             return self._look(bdms)
         except Exception as exc:
-            self.log.unknown(self._reason_of(exc), exc)
+            self.log.skipped(self._reason_of(exc), exc)
             return Assessment()
 
     def _look_again(self, first: Assessment) -> Assessment:
@@ -173,7 +173,7 @@ class Cleaner:
             second = self._look(self.instance.bdms(), closely=True)
         except Exception as exc:
             reason = self._reason_of(exc)
-            self.log.unknown(reason, exc)
+            self.log.skipped(reason, exc)
             return dataclasses.replace(
                 first, plan=first.plan.withhold(reason))
         return dataclasses.replace(

@@ -141,7 +141,7 @@ class LogLines:
                    '%s: %s; left as it is, %s'
                    % (step, masked(error), self.trigger.next_try), finding)
 
-    def unknown(self, reason: Reason, error: object) -> None:
+    def skipped(self, reason: Reason, error: object) -> None:
         """Log that nothing could be decided, so nothing changes."""
         self._count(reason)
         self._line(levels.WARNING, 'skipped', reason,

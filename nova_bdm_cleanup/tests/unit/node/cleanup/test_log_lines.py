@@ -161,7 +161,7 @@ LINES = (
     ('failed', 'before any disk', lambda audit: audit.failed(
         None, Reason.STEP_FAILED, 'power-off', RuntimeError('no libvirt')),
      ('WARNING', 'step-failed'), OF_NONE, 'power-off: no libvirt'),
-    ('skipped', '', lambda audit: audit.unknown(
+    ('skipped', '', lambda audit: audit.skipped(
         Reason.CINDER_UNKNOWN, RuntimeError('no route')),
      ('WARNING', 'cinder-unknown'), OF_NONE,
      'no route; nothing is changed, the reboot goes on'),
@@ -266,7 +266,7 @@ class CountTest(AuditTestCase):
         self.assertEqual(3 + 1 + 5, len(self.logger.output.splitlines()))
 
     def test_skipped_and_failed(self):
-        self.audit.unknown(Reason.CINDER_UNKNOWN, RuntimeError('no'))
+        self.audit.skipped(Reason.CINDER_UNKNOWN, RuntimeError('no'))
         for what in (finding(Reason.VOLUME_MISSING), None):
             self.audit.failed(what, Reason.STEP_FAILED, 'claim',
                               RuntimeError('no'))
@@ -292,7 +292,7 @@ class CountTest(AuditTestCase):
 
     def test_nothing_is_counted_unless_it_is_wanted(self):
         lines = log_lines.LogLines(None, 'req-1', triggers.START)
-        lines.unknown(Reason.CINDER_UNKNOWN, RuntimeError('no'))
+        lines.skipped(Reason.CINDER_UNKNOWN, RuntimeError('no'))
         lines.removed(finding(Reason.VOLUME_MISSING), 'x')
         lines.counters.add_cinder_seconds('start', 1.0)
         self.assertEqual({}, vars(lines.counters))
@@ -307,7 +307,7 @@ class SecretTest(AuditTestCase):
     def test_secret(self):
         error = RuntimeError(
             'could not log in: %s' % self.text % self.secret)
-        self.audit.unknown(Reason.STEP_FAILED, error)
+        self.audit.skipped(Reason.STEP_FAILED, error)
         self.audit.failed(finding(Reason.VOLUME_MISSING),
                           Reason.STEP_FAILED, 'disconnect', error)
         self.audit.unrecorded(error)
