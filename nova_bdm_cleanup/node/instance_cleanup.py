@@ -116,7 +116,7 @@ class InstanceCleanup:
             settings.policy, trigger, deadline, self.host.known_server())
 
     def run(self, bdms: Any) -> frozenset[str]:
-        """Clean up, or only report if every removal is withheld.
+        """Clean up; remove nothing if every removal is withheld.
 
         :returns: the uuids of the mappings that the driver must not connect
         """

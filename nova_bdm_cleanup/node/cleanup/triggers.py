@@ -52,14 +52,16 @@ class Trigger:
     #: The word that selects it; None: it is selected whenever the plugin is
     #: on, or it has no hook.
     choice: Choice | None = None
-    #: The guest is usually on, and a removal powers it off first.  With any
-    #: other trigger nothing is removed unless the guest is provably off.
+    #: The guest is usually on.  A removal powers it off first; if all removals
+    #: are withheld, the guest keeps its disks.  With any other trigger nothing
+    #: is removed unless the guest is provably off.
     guest_is_on: bool = False
     #: Nova holds its lock of the instance.  Otherwise the cleanup takes it.
     nova_holds_lock: bool = False
     #: The host that Nova names for the instance.
     instance_host: InstanceHost = InstanceHost.THIS
-    #: The reason for which every removal is withheld; None: it is not.
+    #: The reason for which every removal is withheld; None: it is not.  Disks
+    #: that must not be connected are still taken out of the driver's list.
     withheld_for: Reason | None = None
     #: Whether to look for stale attachments, too.
     finds_stale: bool = False
