@@ -25,7 +25,7 @@ class _CloudTestCase(base.FunctionalTestCase):
 
 class IdentityTest(_CloudTestCase):
 
-    def test_cinder_asks_nova_before_it_lets_a_user_delete(self):
+    def test_user_deletes_attachment(self):
         server = self.cloud.server(fixture.Disk())
         attachment, = self.cloud.attachments(server.volumes[0])
         as_user = self.cloud.cinder.client(self.cloud.owner)
@@ -37,7 +37,7 @@ class IdentityTest(_CloudTestCase):
         left = self.cloud.create_attachment(server, self.cloud.volume())
         as_user.attachments.delete(left)
 
-    def test_service_token_needs_the_role(self):
+    def test_service_token_without_role(self):
         client = self.cloud.cinder.client(self.cloud.owner, service=True)
         client.volumes.list()
         with testtools.ExpectedException(exceptions.Unauthorized):
@@ -65,7 +65,7 @@ class ProxyTest(_CloudTestCase):
                  AttributeError, TypeError),
                 self.client.volumes.get, self.volume)
 
-    def test_lost_answer_of_a_request_that_was_done(self):
+    def test_lost_answer(self):
         self.cloud.proxy.on('DELETE', '/volumes/', proxy.lose_answer())
         self.assertRaises(ksa_exceptions.ConnectFailure,
                           self.client.volumes.delete, self.volume)
@@ -86,7 +86,7 @@ class ResetTest(_CloudTestCase):
     DISKS = (fixture.Disk(tag='data'), fixture.Disk(at_boot=True),
              fixture.Disk(multiattach=True))
 
-    def _described(self, server: fixture.Server) -> str:
+    def _describe(self, server: fixture.Server) -> str:
         """Return the description of a server, the same for its copies."""
         view = self.cloud.look(server)
         words = {server.id: 'server',
@@ -109,18 +109,18 @@ class ResetTest(_CloudTestCase):
         # Cinder does not order records created at the same time.
         return '\n'.join(sorted(text.splitlines()))
 
-    def test_copies_are_like_originals(self):
+    def test_copies_equal_originals(self):
         for root in ('image', 'volume'):
-            made = []
+            servers = []
             for self.cloud.through_api in (True, False):
-                made.append(self.cloud.server(*self.DISKS, root=root,
+                servers.append(self.cloud.server(*self.DISKS, root=root,
                                               host='compute2'))
-            original, copy = made
-            self.assertEqual(self._described(original),
-                             self._described(copy))
+            original, copy = servers
+            self.assertEqual(self._describe(original),
+                             self._describe(copy))
             self.assert_healthy(self.cloud.look(copy), *copy.volumes)
 
-    def test_copies_bear_what_originals_do(self):
+    def test_operations_on_copy(self):
         self.cloud.through_api = False
         server = self.cloud.server(*self.DISKS)
         self.cloud.reboot(server)
@@ -130,7 +130,7 @@ class ResetTest(_CloudTestCase):
         self.cloud.attach(server, volume)
         self.assert_healthy(self.cloud.look(server), *server.volumes, volume)
 
-    def test_nothing_is_left(self):
+    def test_reset_removes_everything(self):
         before = self.cloud.owner
         server = self.cloud.server(*self.DISKS)
         self.cloud.stop(server)

@@ -52,10 +52,10 @@ class DemoTest(testtools.TestCase):
                 return output
         raise AssertionError(f'{text!r} is missing in:\n{output}')
 
-    def test_tables_are_true(self):
+    def test_tables_match_cloud(self):
         process = self.start('--keep')
         output = self.read_until(process, 'Ctrl-C stops')
-        owner, servers = self.explore(output)
+        owner, servers = self.log_in(output)
         client = cinder.client(
             re.search(r'Cinder +(\S+)/v3', output).group(1), owner)
         volumes = {volume.name.replace('web-', ''): volume
@@ -69,10 +69,11 @@ class DemoTest(testtools.TestCase):
                 continue
             volume = volumes[name]
             self.assertEqual(volume.status, status, name)
-            ours = [attachment['device'] for attachment in volume.attachments
-                    if attachment['server_id'] == servers['web']['id']]
+            devices = [attachment['device']
+                       for attachment in volume.attachments
+                       if attachment['server_id'] == servers['web']['id']]
             self.assertEqual([] if device == '-' else [f'/dev/{device}'],
-                             ours)
+                             devices)
             self.assertEqual(
                 device != '-',
                 volume.id in [each['id'] for each in servers['web'][
@@ -81,7 +82,7 @@ class DemoTest(testtools.TestCase):
         process.send_signal(signal.SIGINT)
         self.assertEqual(0, process.wait(TIMEOUT))
 
-    def explore(self, output: str) -> tuple[identity.Caller, dict[str, Any]]:
+    def log_in(self, output: str) -> tuple[identity.Caller, dict[str, Any]]:
         """Log in as the owner and get the servers, over plain HTTP."""
         clouds = pathlib.Path(
             re.search(r'clouds +(\S+)', output).group(1)).read_text()
@@ -101,7 +102,7 @@ class DemoTest(testtools.TestCase):
         self.assertTrue(output.startswith('\n1. '), output[:200])
         self.assertNotIn('\033', output)
 
-    def test_interrupt_leaves_nothing(self):
+    def test_interrupt_cleans_up(self):
         process = self.start()
         self.read_until(process, 'with the plugin')
         process.send_signal(signal.SIGINT)
