@@ -211,7 +211,7 @@ class Cinder:
     def purge_volume(self, volume_id: str) -> None:
         """Remove a volume and all its records from the database."""
         with self.database() as database:
-            for table, column in template.OF_VOLUME:
+            for table, column in template.VOLUME_COLUMNS:
                 database.execute(
                     f'DELETE FROM {table} WHERE {column} = ?',  # noqa: S608
                     (volume_id,))

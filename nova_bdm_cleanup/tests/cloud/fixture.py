@@ -52,8 +52,8 @@ from nova_bdm_cleanup.tests.cloud.snapshot import (
 
 IMAGE = standin.IMAGE
 TIMEOUT = 60
-#: A server with more disks is not worth a template.
-_COPIED_DISKS = 3
+#: Servers with more disks are rare: a template for each would not pay.
+_MAX_DISKS_OF_TEMPLATE = 3
 _volume_templates: dict[Any, template.VolumeTemplate] = {}
 _server_templates: dict[Any, template.ServerTemplate] = {}
 
@@ -256,7 +256,7 @@ class Cloud(fixtures.Fixture):
         :param host: where to run it, if it matters
         :param owner: its owner, if another user
         """
-        if (self.through_api or owner or len(disks) > _COPIED_DISKS
+        if (self.through_api or owner or len(disks) > _MAX_DISKS_OF_TEMPLATE
                 or any(disk.volume or disk.source != 'volume'
                        for disk in disks)):
             return self._make_server(disks, root, name, host,

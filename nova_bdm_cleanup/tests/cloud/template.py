@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nova_bdm_cleanup.tests.cloud import fixture
 
 #: The tables and columns that name a server, by database.
-_OF_SERVER = {
+_SERVER_COLUMNS = {
     'cell1': (('instances', 'uuid'), ('instance_extra', 'instance_uuid'),
               ('instance_info_caches', 'instance_uuid'),
               ('instance_system_metadata', 'instance_uuid'),
@@ -33,9 +33,9 @@ _OF_SERVER = {
     'api': (('instance_mappings', 'instance_uuid'),
             ('request_specs', 'instance_uuid'))}
 #: The same for a volume, in Cinder.
-OF_VOLUME = (('volumes', 'id'), ('volume_attachment', 'volume_id'),
-              ('volume_admin_metadata', 'volume_id'),
-              ('volume_glance_metadata', 'volume_id'))
+VOLUME_COLUMNS = (('volumes', 'id'), ('volume_attachment', 'volume_id'),
+                  ('volume_admin_metadata', 'volume_id'),
+                  ('volume_glance_metadata', 'volume_id'))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +137,7 @@ def of_volume(cloud: fixture.Cloud, volume: str) -> VolumeTemplate:
 def of_server(cloud: fixture.Cloud, server: Server) -> ServerTemplate:
     """Return the template of a server that the API has just created."""
     nova = {}
-    for key, columns in _OF_SERVER.items():
+    for key, columns in _SERVER_COLUMNS.items():
         with cloud.nova.database(key) as database:
             nova[key] = tuple(
                 row for table, column in columns
@@ -163,7 +163,7 @@ def of_server(cloud: fixture.Cloud, server: Server) -> ServerTemplate:
 
 
 def _of_volume(database: sqlite3.Connection, volume: str) -> list[Row]:
-    return [row for table, column in OF_VOLUME
+    return [row for table, column in VOLUME_COLUMNS
             for row in _rows(database, table, column, volume)]
 
 

@@ -214,7 +214,7 @@ class Model:
 
 
 #: Calls whose only argument is the id of an attachment or a volume.
-_BY_ID: Mapping[str, str] = {
+_MANAGERS: Mapping[str, str] = {
     'complete': 'attachments', 'delete': 'attachments',
     'begin_detaching': 'volumes', 'roll_detaching': 'volumes'}
 
@@ -248,8 +248,8 @@ class Real:
     def call(self, name: str, *arguments: str) -> int | None:
         refusal = None
         try:
-            if name in _BY_ID:
-                getattr(getattr(self._client, _BY_ID[name]), name)(
+            if name in _MANAGERS:
+                getattr(getattr(self._client, _MANAGERS[name]), name)(
                     self._id(*arguments))
             else:
                 getattr(self, f'_{name}')(*arguments)

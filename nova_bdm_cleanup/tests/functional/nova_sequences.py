@@ -37,8 +37,8 @@ HOSTS: Mapping[str, str] = {
 Call = tuple[str, ...]
 
 #: nova-compute was killed in a reboot, after it began and before.
-_INTERRUPTED: Call = ('crash', SERVER, task_states.REBOOT_PENDING_HARD)
-_NOT_BEGUN: Call = ('crash', SERVER, task_states.REBOOTING_HARD)
+_CRASH_IN_REBOOT: Call = ('crash', SERVER, task_states.REBOOT_PENDING_HARD)
+_CRASH_BEFORE_REBOOT: Call = ('crash', SERVER, task_states.REBOOTING_HARD)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,12 +79,13 @@ class State:
 #: Call sequences by their subject.
 SEQUENCES: Mapping[str, Sequence[Call]] = {
     'nova-compute restarts': [
-        _INTERRUPTED, ('attach', SERVER, 'F'), ('soft_reboot', SERVER),
+        _CRASH_IN_REBOOT, ('attach', SERVER, 'F'), ('soft_reboot', SERVER),
         ('restart',), ('attach', SERVER, 'F'), ('lose_power',), ('restart',),
-        _INTERRUPTED, ('reboot', SERVER),
+        _CRASH_IN_REBOOT, ('reboot', SERVER),
         ('reset_task_state', SERVER), ('reboot', SERVER),
-        ('stop', NEIGHBOUR), ('lose_power',), _INTERRUPTED, ('restart',),
-        _NOT_BEGUN, ('restart',), _NOT_BEGUN, ('lose_power',), ('restart',)],
+        ('stop', NEIGHBOUR), ('lose_power',), _CRASH_IN_REBOOT, ('restart',),
+        _CRASH_BEFORE_REBOOT, ('restart',),
+        _CRASH_BEFORE_REBOOT, ('lose_power',), ('restart',)],
     'attach, detach, swap and refusals': [
         ('attach', SERVER, 'F'), ('attach', SERVER, 'F'),
         ('attach', NEIGHBOUR, 'F'), ('reboot', SERVER),

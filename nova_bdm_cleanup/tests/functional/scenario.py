@@ -40,10 +40,10 @@ _LOG_LINE = re.compile(
     r'request_id=(?P<request_id>\S+): (?P<text>.*)')
 
 #: More of nova.conf where a host boots.
-RESUMING = {'DEFAULT': {'resume_guests_state_on_host_boot': True}}
+RESUME_GUESTS = {'DEFAULT': {'resume_guests_state_on_host_boot': True}}
 #: Party and name of a step, what happens just before it, and optionally its
 #: subject: see :meth:`recorder.Recorder.before`.
-Moment = tuple[Any, ...]
+HookArguments = tuple[Any, ...]
 #: A volume like any other, but quicker to make than one attached later.
 BOOT_DISK = fixture.Disk(at_boot=True)
 
@@ -108,7 +108,7 @@ class ScenarioTestCase(base.FunctionalTestCase):
         arguments: dict[str, Any] = {'plugin': True}
         if cls.TRIGGER != 'hard_reboot':
             arguments.update(
-                nova_options=RESUMING,
+                nova_options=RESUME_GUESTS,
                 plugin_options={'triggers': 'start,host_boot'})
         return {**arguments, **cls.ARGUMENTS}
 
@@ -197,18 +197,18 @@ class ScenarioTestCase(base.FunctionalTestCase):
         self._began = time.time()
         self._log_begins = len(self.cloud.log())
 
-    def reboot(self, server: fixture.Server, *moments: Moment,
+    def reboot(self, server: fixture.Server, *hooks: HookArguments,
                **arguments: Any) -> snapshot.Snapshot:
         """Bring a server back in the way of this class, check that it
         succeeded and look at everything.
 
-        :param moments: actions, and the steps before which they happen
+        :param hooks: actions, and the steps before which they happen
         :param arguments: see :meth:`bring_back`
         """
         self.take_down(server)
         self.start_recording()
-        for moment in moments:
-            self.cloud.recorder.before(*moment)
+        for hook in hooks:
+            self.cloud.recorder.before(*hook)
         self.bring_back(server, **arguments)
         return self.look(server)
 

@@ -22,7 +22,7 @@ from nova_bdm_cleanup.tests.cloud import fixture, proxy
 from nova_bdm_cleanup.tests.cloud.damage import DAMAGE
 from nova_bdm_cleanup.tests.functional import base, scenario
 
-INTERVAL = 3600
+INTERVAL_SECONDS = 3600
 
 
 class LoggedFinding(NamedTuple):
@@ -40,7 +40,7 @@ class _AuditRoundTestCase(scenario.ScenarioTestCase):
     def setUp(self):
         super().setUp()
         self.metrics = pathlib.Path(self.store_path).parent / 'bdm.prom'
-        self.set_options(audit_interval=INTERVAL,
+        self.set_options(audit_interval=INTERVAL_SECONDS,
                          metrics_file=str(self.metrics))
         self._clock = self._began
         self.restart()
@@ -59,7 +59,7 @@ class _AuditRoundTestCase(scenario.ScenarioTestCase):
         :param during: is called before the round
         :returns: the findings that it logs, without its summary
         """
-        self._clock += INTERVAL
+        self._clock += INTERVAL_SECONDS
         self.start_recording()
         if during is not None:
             during()

@@ -13,7 +13,7 @@ from nova import exception
 from nova_bdm_cleanup.tests.cloud import identity, proxy, recorder
 from nova_bdm_cleanup.tests.functional import scenario
 
-_PLUGIN = f'^/v3/{identity.NOVA_PROJECT}/'
+_PLUGIN_PATH = f'^/v3/{identity.NOVA_PROJECT}/'
 
 
 class _FaultTestCase(scenario.TwoDisks):
@@ -43,7 +43,7 @@ class _FaultTestCase(scenario.TwoDisks):
                              (skipped.level, skipped.event))
 
     def reboot_with(self, fault: proxy.Action) -> scenario.snapshot.Snapshot:
-        self.cloud.proxy.on('*', _PLUGIN, fault)
+        self.cloud.proxy.on('*', _PLUGIN_PATH, fault)
         view = self.reboot(self.server)
         self.cloud.proxy.clear()
         return view

@@ -183,7 +183,7 @@ class StateTest(_HostBootTestCase, scenario.TwoDisks):
 class TriggerDisabledTest(scenario.TwoDisks):
     """Stock Nova, since ``host_boot`` is not among the triggers."""
 
-    ARGUMENTS = {'nova_options': scenario.RESUMING}
+    ARGUMENTS = {'nova_options': scenario.RESUME_GUESTS}
 
     def test_no_requests(self):
         self.cloud.lose_attachment(self.server, self.lost)

@@ -17,7 +17,7 @@ from nova_bdm_cleanup.tests.functional import (
 )
 
 #: Number of random sequences, and of the calls in each.
-_RANDOM_SEQUENCES, _CALLS = 8, 30
+_SEQUENCE_COUNT, _CALL_COUNT = 8, 30
 
 
 class CinderTest(base.FunctionalTestCase):
@@ -53,10 +53,10 @@ class CinderTest(base.FunctionalTestCase):
     def test_random_sequences(self):
         rng = random.Random(20261122)
         self.assertEqual('', '\n'.join(
-            line for number in range(_RANDOM_SEQUENCES)
+            line for number in range(_SEQUENCE_COUNT)
             for line in self.compare(
                 f'random {number}',
-                cinder_sequences.random_sequence(rng, _CALLS))))
+                cinder_sequences.random_sequence(rng, _CALL_COUNT))))
 
 
 class NovaTest(base.FunctionalTestCase):

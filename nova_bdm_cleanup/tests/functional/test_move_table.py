@@ -65,7 +65,7 @@ _TITLES = (
     'Unshelve, dangling since the shelve', 'Delete')
 
 #: Words that never describe a result with the plugin.
-_BROKEN = re.compile(
+_WRONG_RESULT = re.compile(
     'ERROR|no guest|again|healthy|allocations|another guest|attachments')
 
 Step = Callable[[fixture.Server], Optional[fixture.APIError]]
@@ -139,7 +139,7 @@ class MoveTableTest(moving.MoveTestCase):
             rows.append((name, stock.get(name, ''), result))
             if (title, kind) not in (('Live migration', 'attachment-deleted'),
                                      ('Live migration', 'status-reset')):
-                self.assertNotRegex(result, _BROKEN, kind)
+                self.assertNotRegex(result, _WRONG_RESULT, kind)
         if writes:
             written[title] = _section(title, rows)
             PAGE.write_text('\n'.join([_HEAD, *[

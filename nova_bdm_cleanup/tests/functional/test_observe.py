@@ -28,7 +28,7 @@ class _ObserveTestCase(scenario.ScenarioTestCase):
 
     ARGUMENTS = {
         'plugin_options': {'mode': 'observe', 'triggers': 'all'},
-        'nova_options': scenario.RESUMING}
+        'nova_options': scenario.RESUME_GUESTS}
 
     def damaged(self, kind: str) -> _Damaged:
         server = self.create_server(*[scenario.BOOT_DISK] * 2)

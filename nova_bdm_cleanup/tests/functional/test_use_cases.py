@@ -18,41 +18,46 @@ from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.functional import commands, test_stuck
 
 #: The back end's calls where a host had the volume.
-DISCONNECTED = ('terminate_connection', 'remove_export')
+DISCONNECT_CALLS = ('terminate_connection', 'remove_export')
 
-SINCE, BEFORE = 'since Queens', 'before Queens'
-RUNS, STOPPED, GONE = 'runs', 'stopped', 'gone'
+SINCE_QUEENS, BEFORE_QUEENS = 'since Queens', 'before Queens'
+RUNNING, STOPPED, DELETED = 'running', 'stopped', 'deleted'
 
 #: By use case, attach flow and server: the call that the release makes, the
 #: state of the volume at the end, and the back end's calls until then.
 EXPECTED: dict[tuple[int, str, str], tuple[str, str, tuple[str, ...]]] = {
-    **{(1, SINCE, server): ('attachment delete', 'available', ())
-       for server in (RUNS, STOPPED, GONE)},
+    **{(1, SINCE_QUEENS, server): ('attachment delete', 'available', ())
+       for server in (RUNNING, STOPPED, DELETED)},
     # No record says which server it is reserved for.
-    (1, BEFORE, GONE): ('os-unreserve', 'available', ()),
+    (1, BEFORE_QUEENS, DELETED): ('os-unreserve', 'available', ()),
 
-    (2, SINCE, RUNS): ('os-complete', 'in-use', ()),
-    (2, SINCE, STOPPED): ('os-complete', 'in-use', ()),
-    (2, SINCE, GONE): ('attachment delete', 'available', DISCONNECTED),
-    # For an existing server an operator ends it: see AttachDiedTest.
+    (2, SINCE_QUEENS, RUNNING): ('os-complete', 'in-use', ()),
+    (2, SINCE_QUEENS, STOPPED): ('os-complete', 'in-use', ()),
+    (2, SINCE_QUEENS, DELETED): ('attachment delete', 'available',
+                                 DISCONNECT_CALLS),
+    # For an existing server an operator ends it: see InterruptedAttachTest.
     # Cinder has no record, so there is no export of one to take back.
-    (2, BEFORE, GONE): ('os-force_detach', 'available',
-                        ('terminate_connection',)),
+    (2, BEFORE_QUEENS, DELETED): ('os-force_detach', 'available',
+                                  ('terminate_connection',)),
 
     # The attachment is stale then: a hard reboot deletes it; one from before
     # Queens needs another release, when the server is stopped.
-    **{(3, flow, server): ('os-roll_detaching', 'available', DISCONNECTED)
-       for flow in (SINCE, BEFORE) for server in (RUNS, STOPPED)},
-    (3, SINCE, GONE): ('attachment delete', 'available', DISCONNECTED),
-    (3, BEFORE, GONE): ('os-force_detach', 'available', DISCONNECTED),
+    **{(3, flow, server): ('os-roll_detaching', 'available', DISCONNECT_CALLS)
+       for flow in (SINCE_QUEENS, BEFORE_QUEENS)
+       for server in (RUNNING, STOPPED)},
+    (3, SINCE_QUEENS, DELETED): ('attachment delete', 'available',
+                                 DISCONNECT_CALLS),
+    (3, BEFORE_QUEENS, DELETED): ('os-force_detach', 'available',
+                                  DISCONNECT_CALLS),
 
     # Without a server there is no mapping, which is the third case.
     **{(4, flow, server): ('os-roll_detaching', 'in-use', ())
-       for flow in (SINCE, BEFORE) for server in (RUNS, STOPPED)},
+       for flow in (SINCE_QUEENS, BEFORE_QUEENS)
+       for server in (RUNNING, STOPPED)},
 
     # No record names a server; only the calls before Queens leave none.
-    (5, BEFORE, GONE): ('os-terminate_connection', 'available',
-                        ('terminate_connection',)),
+    (5, BEFORE_QUEENS, DELETED): ('os-terminate_connection', 'available',
+                                  ('terminate_connection',)),
 }
 
 
@@ -79,9 +84,9 @@ class UseCasesTest(test_stuck.StuckTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.servers = {RUNS: self.create_server(),
+        self.servers = {RUNNING: self.create_server(),
                         STOPPED: self.create_server(),
-                        GONE: self.unknown_server()}
+                        DELETED: self.unknown_server()}
         self.cloud.stop(self.servers[STOPPED])
         self._devices = map('/dev/vd{}'.format, 'bcdefghijklmnopqrstu')
 
@@ -89,7 +94,7 @@ class UseCasesTest(test_stuck.StuckTestCase):
         """Make the calls that leave a volume stuck."""
         server, volume = self.servers[case.server], case.volume
         case.target, attachment, info = volume, None, {}
-        if case.flow == SINCE:
+        if case.flow == SINCE_QUEENS:
             if case.multiattach:
                 case.neighbour = self.cloud.create_attachment(
                     self.unknown_server(), volume, host='compute2')
@@ -112,7 +117,7 @@ class UseCasesTest(test_stuck.StuckTestCase):
                 case.target = self.cloud.attachments(volume)[0].id
         if case.number in (3, 4):
             self.cinder.volumes.begin_detaching(volume)
-        if case.number in (2, 4) and case.server != GONE:
+        if case.number in (2, 4) and case.server != DELETED:
             self.create_connected_mapping(server, volume, attachment, info)
 
     def create_connected_mapping(self, server: fixture.Server, volume: str,
@@ -151,18 +156,19 @@ class UseCasesTest(test_stuck.StuckTestCase):
                 getattr(case, name) == value
                 for name, value in wanted.items())]
 
-        for_host = select(2, 3, 5, flow=BEFORE, server=GONE)
+        for_host = select(2, 3, 5, flow=BEFORE_QUEENS, server=DELETED)
         # While anything is detached, nothing is known to be stale.
         self.release_all([c for c in select(3, 4) if c not in for_host])
-        self.release_all([c for c in (*select(1, flow=SINCE), *select(2))
-                          if c not in for_host])
-        self.release_all(select(1, flow=BEFORE), '--connector', 'none')
+        self.release_all([
+            c for c in (*select(1, flow=SINCE_QUEENS), *select(2))
+            if c not in for_host])
+        self.release_all(select(1, flow=BEFORE_QUEENS), '--connector', 'none')
         self.release_all(for_host, '--connector', self.connector_file())
-        self.bdm('clean', self.servers[RUNS].id, '--yes')
+        self.bdm('clean', self.servers[RUNNING].id, '--yes')
         self.bdm('clean', self.servers[STOPPED].id, '--yes', '--stop-again')
-        self.cloud.stop(self.servers[RUNS])
-        legacy = [case.target for case in select(3, flow=BEFORE)
-                  if case.server != GONE]
+        self.cloud.stop(self.servers[RUNNING])
+        legacy = [case.target for case in select(3, flow=BEFORE_QUEENS)
+                  if case.server != DELETED]
         code, rows = self.bdm('release', *legacy, '--connector',
                               self.connector_file(), *commands.NO_WAITING,
                               '--yes')
