@@ -206,7 +206,7 @@ class WitnessAnswer(enum.Enum):
     KNOWN = 'known'
     #: Some must exist, but Cinder knows none of those that it was asked for.
     UNKNOWN = 'unknown'
-    #: The cell has no volume but those in question.
+    #: No other server of the cell has a volume.
     NONE_EXISTS = 'none exists'
 
 

@@ -49,6 +49,7 @@ RULES: tuple[Row[Due, Outcome], ...] = (
         'Cinder knows none of the requested volumes that must exist: is it '
         'the wrong region, or a restored database?'),
 
+    # Cinder is asked for a witness only if it knows no volume of the server.
     Row('several volumes are missing, and the cell has no other volume. Then '
         'nothing is removed',
         lambda due: (due.findings
