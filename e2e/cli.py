@@ -39,12 +39,12 @@ def _parser() -> argparse.ArgumentParser:
                         default='both')
     commands = parser.add_subparsers(dest='command')
     run = commands.add_parser(
-        'run', help='start the cloud, run the trials, stop the cloud (the '
+        'run', help='start the cloud, run the scenarios, stop the cloud (the '
                     'default)')
     run.add_argument('--suite', action='append', choices=SUITES,
                      help='suite to run (default: all); may be repeated')
     run.add_argument('--only', action='append', default=[],
-                     help='shell pattern of the trials to run; may be '
+                     help='shell pattern of the scenarios to run; may be '
                           'repeated')
     run.add_argument('--with', dest='plugin', action='store_const',
                      const='with', default='both',
@@ -155,7 +155,7 @@ def _run_suite(runner: runner_mod.Runner, plugin: bool, name: str,
 def _list(args: argparse.Namespace) -> None:
     for suite in trials().values():
         for one in suite:
-            print(f'{one.name:20} {one.title}')
+            print(f'{one.name:27} {one.title}')
 
 
 def _table(args: argparse.Namespace) -> None:
