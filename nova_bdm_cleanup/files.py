@@ -11,14 +11,14 @@ import os
 import stat
 import tempfile
 
-_FIX_PERMISSIONS = 'make its directory writable to the user that this runs as'
+_FIX_PERMISSIONS = 'make its directory writable for the user of this process'
 _FREE_SPACE = 'free some space there, or raise the quota'
 
 _REMEDIES_BY_ERRNO = {
     errno.EACCES: _FIX_PERMISSIONS,
     errno.EPERM: _FIX_PERMISSIONS,
     errno.EROFS: _FIX_PERMISSIONS,
-    errno.ENOENT: 'make the directory that it is to be in',
+    errno.ENOENT: 'create its directory',
     errno.ENOTDIR: 'name a file in a directory',
     errno.ENOSPC: _FREE_SPACE,
     errno.EDQUOT: _FREE_SPACE,
@@ -80,7 +80,7 @@ class FileKind:
         except OSError as exc:
             raise FileError('%s: %s; %s' % (
                 path, exc.strerror, _REMEDIES_BY_ERRNO.get(
-                    exc.errno or 0, 'look at its file system'))) from exc
+                    exc.errno or 0, 'check its file system'))) from exc
 
     def _check_path(self, path: str) -> None:
         """Refuse a path at which no file may be written or replaced."""
@@ -99,13 +99,12 @@ class FileKind:
             raise FileError('%s: it is a symbolic link; name the file itself'
                             % path)
         if not stat.S_ISREG(there.st_mode):
-            raise FileError('%s: there is something else than a file; name a '
-                            'file' % path)
+            raise FileError('%s: it is not a regular file; name a file' % path)
         parent = os.stat(_parent(path))
         if parent.st_mode & stat.S_ISVTX and os.geteuid() not in (
                 0, there.st_uid, parent.st_uid):
-            raise FileError('%s: it is of another user, and so is its '
-                            'directory, which is sticky; delete the file'
+            raise FileError('%s: it and its sticky directory belong to '
+                            'another user; delete the file'
                             % path)
 
 

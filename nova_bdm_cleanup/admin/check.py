@@ -109,8 +109,8 @@ class Checks(upgradecheck.UpgradeCommands):
             for word, found in requirements.differences_by_word(
                 options.words_of(self._conf)).items()
             for difference in found]
-        return (Code.FAILURE, 'this Nova is not understood, and would be left '
-                'as it is: %s' % '; '.join(differences)
+        return (Code.FAILURE, 'this Nova is not supported, and would be left '
+                'unchanged: %s' % '; '.join(differences)
                 ) if differences else None
 
     def options(self) -> _Found:
@@ -126,8 +126,8 @@ class Checks(upgradecheck.UpgradeCommands):
         owner = _owner(pathlib.Path(path))
         if os.geteuid() == 0 and owner:
             # nova-compute cannot use a store that belongs to root.
-            return Code.WARNING, ('not checked, since %s belongs to user %d: '
-                                  'run this as that user' % (path, owner))
+            return Code.WARNING, ('not checked, because %s belongs to user '
+                                  '%d: run this as that user' % (path, owner))
         Database(path).check()
         return None
 
@@ -151,26 +151,26 @@ class Checks(upgradecheck.UpgradeCommands):
         """Check that nova-compute has credentials of its own for Cinder."""
         return None if self._has_credentials else (
             Code.FAILURE,
-            'set [cinder] auth_type, and the options that belong to it, for a '
-            'user with the admin role; without them, a reboot that the '
-            'project of the server does not request itself changes nothing')
+            'set [cinder] auth_type and its options, for a user with the '
+            'admin role; without them, nothing is removed in a reboot that '
+            'another project requests')
 
     def service_token(self) -> _Found:
         """Check that a service token is sent which Cinder accepts."""
         group = self._conf.service_user
         if not group.send_service_user_token:
             return Code.FAILURE, (
-                'set [service_user] send_service_user_token = true, and '
-                'its auth_type, for a user with the service role; without '
-                'them Cinder has to ask Nova before it deletes an attachment, '
-                'and refuses where it cannot')
+                'set [service_user] send_service_user_token = true, and its '
+                'auth_type, for a user with the service role; without them, '
+                'Cinder must ask Nova before it deletes an attachment, and '
+                'refuses if it cannot')
         if group.auth_type is None:
             return Code.FAILURE, 'set [service_user] auth_type'
         auth = ks_loading.load_auth_from_conf_options(
             self._conf, 'service_user')
         if not hasattr(auth, 'get_access'):
-            return Code.SUCCESS, ('its roles are not known: the credentials '
-                                  'are a ready-made token')
+            return Code.SUCCESS, ('the roles of the user are not known: the '
+                                  'credentials are a token')
         session = ks_loading.load_session_from_conf_options(
             self._conf, 'service_user', auth=auth)
         try:
@@ -180,10 +180,10 @@ class Checks(upgradecheck.UpgradeCommands):
                                   '[service_user]: %s' % exc)
         if _SERVICE_ROLE not in roles:
             return Code.WARNING, (
-                'the user in [service_user] has no role "%s" but %s: give it '
-                'that role, or name one of these in service_token_roles in '
-                '[keystone_authtoken] of cinder.conf' % (
-                    _SERVICE_ROLE, ', '.join(roles) or 'none at all'))
+                'the user in [service_user] does not have the role "%s" (its '
+                'roles: %s): give it that role, or name one of its roles in '
+                'service_token_roles in [keystone_authtoken] of cinder.conf'
+                % (_SERVICE_ROLE, ', '.join(roles) or 'none'))
         return None
 
     def cinder_version(self) -> _Found:
@@ -200,7 +200,7 @@ class Checks(upgradecheck.UpgradeCommands):
         body = Api('Cinder', '3.0', lambda: send, NOVA_CONF).get('v3/')
         newest = max(_version(answers.text(r, 'version'))
                      for r in answers.records(body, 'versions'))
-        details = 'its API has version %d.%d, and %s is needed' % (
+        details = 'its API has version %d.%d; %s is required' % (
             *newest, VOLUME_MICROVERSION)
         if newest < _version(VOLUME_MICROVERSION):
             return Code.FAILURE, details + ' (Queens): upgrade Cinder'

@@ -55,8 +55,8 @@ def _journal(args: argparse.Namespace) -> Journal:
     if not journal.exists():
         raise CommandError(
             ExitCode.NOTHING,
-            'there is no store at %s. Either nothing was removed on this '
-            'host yet, or nova-compute keeps it elsewhere (--config-file, '
+            'there is no store at %s. Either nothing was removed on this host '
+            'yet, or the store of nova-compute is elsewhere (--config-file, '
             '--journal)' % path)
     return journal
 

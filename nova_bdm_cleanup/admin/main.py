@@ -76,14 +76,14 @@ def _parser() -> argparse.ArgumentParser:
         '--config-file', metavar='PATH', action='append',
         default=argparse.SUPPRESS,
         help='configuration file of nova-compute; may be given several times. '
-             'Default: where nova-compute itself looks')
+             'Default: the files that nova-compute reads')
     group.add_argument(
         '--config-dir', metavar='DIR', action='append',
         default=argparse.SUPPRESS,
         help='directory of configuration files; may be given several times')
     as_json = argparse.ArgumentParser(add_help=False)
     as_json.add_argument('--json', action='store_true',
-                         help='everything, as JSON')
+                         help='print everything as JSON')
     store = argparse.ArgumentParser(add_help=False)
     store.add_argument(
         '--journal', metavar='FILE',
@@ -98,11 +98,11 @@ def _parser() -> argparse.ArgumentParser:
                     'host.')
     parser.add_argument('--version', action='version', version=VERSION)
     parser.add_argument('--debug', action='store_true',
-                        help='show where in the program an error happened')
+                        help='show the traceback of an error')
     commands = parser.add_subparsers(metavar='COMMAND', required=True)
     _add(commands, 'check', _check, 'whether the plugin can work on this host',
          'Run it with the Python of nova-compute and as its user. Nothing is '
-         'changed, but an empty store is made if there is none.',
+         'changed, but an empty store is created if there is none.',
          as_json, config)
     entries = commands.add_parser(
         'journal', allow_abbrev=False,
@@ -118,8 +118,8 @@ def _parser() -> argparse.ArgumentParser:
     listing.add_argument(
         '--since', metavar='WHEN', type=journal.since,
         default=float('-inf'),
-        help='only later entries: 30m, 12h, 7d, or a date and time (UTC '
-             'unless it says otherwise) such as 2026-01-31T13:00')
+        help='only later entries: 30m, 12h, 7d, or a date and time such as '
+             '2026-01-31T13:00 (in UTC, if it has no time zone)')
     _add(entries, 'show', journal.show, 'all of one entry', '',
          store, config, entry, as_json)
     _add(entries, 'undo', journal.undo_entry,
@@ -128,9 +128,10 @@ def _parser() -> argparse.ArgumentParser:
              '--volume', metavar='ID', action='append',
              help='only this volume; may be given several times')
     _add(commands, 'status', status.run,
-         'whether the plugin works in the nova-compute that runs, and what is '
-         'open on this host', 'The latter as its audit has found it. Nothing '
-         'is changed.', as_json, config)
+         'whether the plugin works in the running nova-compute, and the open '
+         'findings of this host',
+         'The findings are those of its last audit round. Nothing is changed.',
+         as_json, config)
     return parser
 
 

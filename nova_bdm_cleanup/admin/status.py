@@ -31,7 +31,7 @@ from nova_bdm_cleanup.terminal import ExitCode
 #: Audit intervals without a successful round after which the state is stale.
 _STALE_AFTER_INTERVALS = 3
 
-_REMEDY = ('[bdm_cleanup] mode = enforce (or observe) and a restart of '
+_REMEDY = ('set [bdm_cleanup] mode = enforce (or observe) and restart '
            'nova-compute')
 
 
@@ -102,7 +102,7 @@ def status_of(host: str, path: str, now: float,
     """
     processes, store = Processes(path, host), FindingStore(path, host)
     process = processes.last()
-    remedy = 'it needs ' + _REMEDY
+    remedy = 'to activate it: ' + _REMEDY
     if option_problems:
         remedy = 'it stays off because of its options: ' + '; '.join(
             option_problems)
@@ -110,7 +110,7 @@ def status_of(host: str, path: str, now: float,
         others = processes.hosts()
         return Status(
             State.NOT_ACTIVE, 'not running in any nova-compute named %s; %s'
-            % (host, 'for %s give its --config-file' % ' or '.join(others)
+            % (host, 'for %s, give its --config-file' % ' or '.join(others)
                if others else remedy), option_problems, others=others)
     last = store.last_round()
     interval = process.facts.get('audit_interval', 0)
@@ -118,8 +118,9 @@ def status_of(host: str, path: str, now: float,
     state, why = State.ACTIVE, ''
     if not processes.is_running():
         state, why = State.NOT_ACTIVE, (
-            'the nova-compute that had it (process %s) has ended; one that '
-            'runs by now runs without the plugin; %s' % (process.pid, remedy))
+            'the nova-compute with the plugin (process %s) has ended; if '
+            'another one runs, it runs without the plugin; %s'
+            % (process.pid, remedy))
     elif process.problem:
         state, why = State.REFUSED, process.problem
     elif interval and age > _STALE_AFTER_INTERVALS * interval:
@@ -186,7 +187,7 @@ def _lines(found: Status, host: str) -> Iterator[tuple[str, Any]]:
         terminal.moment(last.succeeded), last.servers, last.volumes
         ) if last.succeeded else 'none yet'
     if last.failed:
-        yield 'Failed since', '%d, the last one with: %s' % (
+        yield 'Failed rounds', '%d; the last error: %s' % (
             last.failed, last.problem)
     yield 'Next round', (terminal.moment(last.next) + ' UTC' if last.next
                          else None)

@@ -32,7 +32,7 @@ _MICROVERSION_DELETE = '2.79'
 #: Why there is nothing to undo, by the reason of the removal.
 _NOTHING_TO_UNDO = {
     str(Reason.DUPLICATE_MAPPING):
-        'the server has volume %s by another mapping',
+        'the server has volume %s through another mapping',
     str(Reason.ATTACHED_ELSEWHERE):
         'volume %s was attached to another server and not to this one. If it '
         'is a multiattach volume and both servers need it, its owner can '
@@ -107,8 +107,8 @@ def run(entry: RecordedEntry, volumes: Sequence[str] | None) -> int:
         unknown = wanted - {r.volume for r in removals}
         if unknown:
             raise CommandError(
-                ExitCode.BAD_INPUT, 'the entry removed no mapping of volume '
-                '%s that could be undone' % ', '.join(
+                ExitCode.BAD_INPUT, 'the entry has no removal of volume %s '
+                'that can be undone' % ', '.join(
                     map(terminal.clean, sorted(unknown))))
     server = str(entry.record.get('server'))
     project = str(entry.record.get('project') or None)
@@ -123,7 +123,7 @@ def run(entry: RecordedEntry, volumes: Sequence[str] | None) -> int:
               'first' % terminal.clean(project))
         print(removal.command(server, project))
         for lost in removal.lost():
-            print('# It will not get back %s' % terminal.clean(lost))
+            print('# Not restored: %s' % terminal.clean(lost))
     for note in notes:
         print('# %s' % terminal.clean(note))
     return ExitCode.OK if chosen else ExitCode.NOTHING
@@ -178,7 +178,7 @@ def _doubt(entry: RecordedEntry, reason: str,
                 'not. Use --volume %s if "openstack server volume list" does '
                 'not show the volume'
                 % ('deleting the mapping failed' if outcomes
-                   else 'the entry has no end', volume, volume))
+                   else 'the entry is unfinished', volume, volume))
     if reason == Reason.VOLUME_MISSING:
         return ('volume %s did not exist in Cinder. Use --volume %s if '
                 'Cinder was wrong' % (volume, volume))

@@ -62,14 +62,14 @@ _FILES = {'report': files.REPORT_FILE, 'metrics file': files.METRICS_FILE}
 class AuditBdm(output.BdmCommand):
     """Find where Nova's and Cinder's records of attached volumes disagree.
 
-    One row for each inconsistency: block device mappings whose volume is
-    missing, available or attached elsewhere, attachments that no mapping or
-    no server accounts for, volumes in use without a server, mismatches,
-    duplicates, and what is stuck. Nothing is changed.
+    One row for each inconsistency: block device mappings of volumes that are
+    missing, available or attached elsewhere, attachments without a mapping or
+    a server, volumes in use without a server, mismatches, duplicates, and
+    stuck operations. Nothing is changed.
 
     By default the project of the credentials is audited. Both APIs are read
     page by page; each suspect is read once more before it is shown.
-    If something does not answer, the result is incomplete: standard error
+    If a request is not answered, the result is incomplete: standard error
     and the exit code say so. With "-f json" it prints a plan for "bdm clean"
     and "bdm release".
 
@@ -105,8 +105,8 @@ class AuditBdm(output.BdmCommand):
         parser.add_argument(
             '--reason', metavar='<reason>', action='append', default=[],
             choices=_REPORTED_REASONS,
-            help='Show this reason only; may be repeated. Without it, all '
-                 'are shown but %s. Reasons: %s' % (
+            help='Show this reason only; may be repeated. Without it, all but '
+                 '%s are shown. Reasons: %s' % (
                      ', '.join(_QUIET), ', '.join(_REPORTED_REASONS)))
         parser.add_argument(
             '--fail-on', metavar='<reason>', action='append', default=[],
@@ -115,18 +115,18 @@ class AuditBdm(output.BdmCommand):
                  'none: never (default: any)')
         parser.add_argument(
             '--long', action='store_true',
-            help='Show names, projects and explanations as well, and in a '
-                 'table every finding in a row of its own')
+            help='Show names, projects and explanations as well; in a table, '
+                 'each finding has its own row')
         parser.add_argument(
             '--report', metavar='<file>',
-            help='Write what was found into this file, as a page for a '
-                 'browser that needs no network. It is replaced if it exists')
+            help='Write the findings into this file, as an HTML page that '
+                 'loads no other files. It is replaced if it exists')
         parser.add_argument(
             '--prometheus', metavar='<file>',
-            help='Write how much was found into this file, for the textfile '
-                 'collector of node_exporter. It is replaced if it exists. '
-                 'An audit that fails or is incomplete leaves in it what was '
-                 'found before, and says so there')
+            help='Write the number of findings into this file, for the '
+                 'textfile collector of node_exporter. It is replaced if it '
+                 'exists. If an audit fails or is incomplete, the file keeps '
+                 'the earlier numbers, and says so')
         return parser
 
     def take_action(self, args: argparse.Namespace) -> output.Rows:
@@ -203,7 +203,7 @@ class AuditBdm(output.BdmCommand):
             raise errors.BadInput('no project has the name or ID %s'
                                   % name) from exc
         except exceptions.ClientException as exc:
-            raise errors.Refused('Keystone does not tell which project %s is: '
+            raise errors.Refused('Keystone does not show project %s: '
                                  '%s' % (name, exc)) from exc
         if len(found) > 1:
             raise errors.BadInput(
@@ -231,7 +231,7 @@ class AuditBdm(output.BdmCommand):
                     write(pathlib.Path(new))
         except files.FileError as exc:
             self.say('%s %s; it %s' % (
-                kind, exc, 'is left as it was' if os.path.exists(path or '')
+                kind, exc, 'is unchanged' if os.path.exists(path or '')
                 else 'was not written'))
             self.exit_code = ExitCode.PARTLY
 
@@ -260,12 +260,13 @@ class AuditBdm(output.BdmCommand):
             self.say('INCOMPLETE: %s' % gap)
         notes = [self._scope()]
         if any(self.auditor.size):
-            notes.append('%s, %s claimed by them, %s' % tuple(map(
+            notes.append('%s with %s, %s' % tuple(map(
                 output.several, self.auditor.size,
                 ('server', 'volume', 'attachment'))))
             if not self.scope.thorough:
-                notes.append('attachment ids of servers that look right are '
-                             'not compared (--thorough does)')
+                notes.append('the attachment IDs of servers without a '
+                             'difference were not compared (--thorough '
+                             'compares them)')
         notes.append('%s to Nova and %d to Cinder' % (
             output.several(self.budget.made['Nova'], 'request'),
             self.budget.made['Cinder']))

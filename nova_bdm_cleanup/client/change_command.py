@@ -41,11 +41,12 @@ class ChangeCommand(output.BdmCommand):
         parser = super().get_parser(prog_name)
         parser.add_argument(
             '--plan', metavar='<file>',
-            help='What "bdm audit -f json" printed into this file; what is '
-                 'done or has changed since is skipped; -: standard input')
+            help='A file with the output of "bdm audit -f json"; findings '
+                 'that are resolved or have changed since are skipped; -: '
+                 'standard input')
         group = parser.add_mutually_exclusive_group()
         group.add_argument('--dry-run', action='store_true',
-                           help='Only show what is to be done')
+                           help='Only show the actions')
         group.add_argument('--yes', action='store_true', help='Do not ask')
         parser.add_argument(
             '--max', metavar='<number>', type=output.number, default=10,
@@ -53,7 +54,7 @@ class ChangeCommand(output.BdmCommand):
                  % self.thing)
         parser.add_argument(
             '--keep-going', action='store_true',
-            help='Do not stop at the first that fails')
+            help='Do not stop at the first failure')
         return parser
 
     def need_terminal(self, args: argparse.Namespace) -> None:
@@ -78,7 +79,7 @@ class ChangeCommand(output.BdmCommand):
         if args.dry_run:
             results += planned
             if len(todo) > args.max:
-                self.note('It takes --max %d', len(todo))
+                self.note('It needs --max %d', len(todo))
         elif len(todo) > args.max:
             raise errors.Refused('%s to do, and --max allows %d; nothing was '
                                  'changed' % (count, args.max))
@@ -121,6 +122,6 @@ class ChangeCommand(output.BdmCommand):
         elif made.is_interrupted:
             totals = 'interrupted: ' + totals
         elif made.is_stopped:
-            totals += '; stopped where it failed (--keep-going goes on)'
+            totals += '; stopped at the failure (--keep-going continues)'
         if results:
             self.interrupted = self.last_line = totals

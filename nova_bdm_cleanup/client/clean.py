@@ -20,15 +20,15 @@ from nova_bdm_cleanup.rules.reasons import Remedy
 class CleanBdm(change_command.ChangeCommand):
     """Hard-reboot servers so that the plugin cleans them.
 
-    Shows what is to be removed, asks, reboots one server after the other,
-    waits, and shows what both APIs say afterwards. Each server is checked
-    again right before its reboot, and skipped if it has changed. Servers in
-    ERROR and stopped ones are cleaned, too; a stopped server runs afterwards,
-    unless --stop-again is given.
+    Shows the removals, asks, reboots one server after the other, waits, and
+    shows what both APIs say afterwards. Each server is checked again right
+    before its reboot, and skipped if it has changed. Servers in ERROR and
+    stopped servers are cleaned, too; a stopped server runs afterwards, unless
+    --stop-again is given.
 
     The compute host must have the plugin in mode enforce: a reboot without it
-    does not remove anything, and may leave the server in ERROR. Servers at
-    which a person must look first are refused.
+    does not remove anything, and may leave the server in ERROR. Servers that
+    an operator must look at first are refused.
 
     Exit codes: 0 all was cleaned or there is nothing, 5 there is something to
     clean (with --dry-run), 4 some of it was not cleaned, 3 refused, 2 bad
@@ -54,8 +54,8 @@ class CleanBdm(change_command.ChangeCommand):
                  '(administrators)')
         parser.add_argument(
             '--stop-again', action='store_true',
-            help='Stop a server again that was stopped before: its guest '
-                 'runs for a moment only')
+            help='Stop servers again that were stopped before: their guests '
+                 'run only for a moment')
         parser.add_argument(
             '--timeout', metavar='<seconds>', type=output.number,
             default=600,
@@ -153,7 +153,7 @@ class CleanBdm(change_command.ChangeCommand):
                 words.append('no reboot is needed for that: '
                              + str(finding.action))
         if plan.findings:
-            words += ['volume %s (%s) stays, and %s' % (
+            words += ['the mapping of volume %s (%s) stays, and %s' % (
                 f.volume_id, f.reason, WITHOUT_DISK)
                 for f in plan.not_connected]
         for text in words:

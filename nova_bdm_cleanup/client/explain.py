@@ -28,7 +28,7 @@ class ExplainBdm(command.Command):
         parser: argparse.ArgumentParser = super().get_parser(prog_name)
         parser.formatter_class = output.Paragraphs
         parser.add_argument('reason', metavar='<reason>',
-                            help='Such as server-gone')
+                            help='A reason code, such as server-gone')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> ExitCode:

@@ -7,7 +7,6 @@ import argparse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 import datetime
 import logging
-import re
 import shutil
 import sys
 import textwrap
@@ -17,7 +16,7 @@ from typing import Any, Callable
 from osc_lib.command import command
 
 from nova_bdm_cleanup import terminal
-from nova_bdm_cleanup.client.cloud.findings import Action
+from nova_bdm_cleanup.client.cloud.findings import Action, Advice, CommandLine
 from nova_bdm_cleanup.client.cloud.inspection import Cloud
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.api import Budget
@@ -31,13 +30,6 @@ _INTERVAL = 0.1
 
 #: A step that ends earlier needs no line.
 _PATIENCE = 1.0
-
-#: A command in a text: it ends where a person would stop copying.
-_COMMAND = re.compile(
-    r'\b(?:openstack|nova-manage|virsh) (?:(?![.:,] )[^";()])+')
-
-#: A placeholder for a space where no line may end.
-_GLUE = '\0'
 
 #: The output of a command: its columns, and the cells of each row.
 Rows = tuple[Sequence[str], Iterable[Sequence[Any]]]
@@ -109,15 +101,14 @@ class BdmCommand(command.Lister):
         group = parser.add_argument_group('bounds')
         for name, unit, default, text in (
                 ('--rate', 'requests', 20,
-                 'Requests per second to each API, on average; what a slow '
-                 'answer delays is made up for; 0: no limit'),
+                 'Average requests per second to each API; more follow after '
+                 'a slow answer; 0: no limit'),
                 ('--max-requests', 'requests', 20000,
-                 'Requests at most; what is left is reported as incomplete; '
-                 '0: no limit'),
+                 'Maximum number of requests; if it is reached, the result is '
+                 'incomplete; 0: no limit'),
                 ('--grace-period', 'seconds',
                  int(Policy.grace_period.total_seconds()),
-                 'How long something unfinished is taken for an operation in '
-                 'progress'),
+                 'How long an unfinished operation counts as in progress'),
                 ('--stuck-after', 'seconds',
                  int(Policy.stuck_after.total_seconds()),
                  'How long a volume may be reserved, attaching or detaching '
@@ -164,7 +155,8 @@ class BdmCommand(command.Lister):
         """
         shown_as = _AS_IT_IS.get(args.formatter, terminal.printable)
         cells = list(data)
-        rows = [[shown_as(str(c)) if isinstance(c, (str, Action)) else c
+        rows = [[shown_as(str(c)) if isinstance(c, (str, Action, Advice))
+                 else c
                  for c in row] for row in cells]
         below: list[str] = []
         self.progress.clear()
@@ -201,20 +193,20 @@ class BdmCommand(command.Lister):
 
     def _below(self, columns: Sequence[str],
                rows: Iterable[Sequence[Any]]) -> Iterator[str]:
-        """Yield the texts too long for a column, with commands unbroken."""
+        """Yield the texts too long for a column; no command is broken."""
         width = shutil.get_terminal_size().columns
         for number, row in enumerate(rows, 1):
             indent = ' ' * len('%d. ' % number)
             lead = '%d. ' % number
-            for text in map(terminal.printable,
-                            self.sentences(dict(zip(columns, row)))):
-                whole = _COMMAND.sub(
-                    lambda found: found.group().replace(' ', _GLUE), text)
-                for line in textwrap.wrap(
-                        whole, width, initial_indent=lead,
+            for text in self.sentences(dict(zip(columns, row))):
+                shown = terminal.printable(text)
+                if isinstance(text, CommandLine):
+                    yield lead + shown
+                else:
+                    yield from textwrap.wrap(
+                        shown, width, initial_indent=lead,
                         subsequent_indent=indent, break_long_words=False,
-                        break_on_hyphens=False):
-                    yield line.replace(_GLUE, ' ')
+                        break_on_hyphens=False)
                 lead = indent
 
     def sentences(self, row: Mapping[str, Any]) -> Iterator[str]:
@@ -222,7 +214,7 @@ class BdmCommand(command.Lister):
         for name in self.below:
             if row[name]:
                 yield from row[name].lines if isinstance(
-                    row[name], Action) else (str(row[name]),)
+                    row[name], (Action, Advice)) else (str(row[name]),)
 
     def say(self, text: object) -> None:
         """Print a line that the operator must see, also with --quiet."""

@@ -26,15 +26,15 @@ class ReleaseBdm(change_command.ChangeCommand):
 
     Each attachment is released by the one call that also tells the back end,
     and only if no server, no other user of the volume and no operation is in
-    the way; the explanation says what is. The state of a volume is never set
-    by hand. Each step is checked again right before it is done, and read back
-    after it.
+    the way; the explanation names it. The state of a volume is never set by
+    hand. Each step is checked again right before it is done, and its result is
+    read back.
 
     A host that had such a volume may still have its device. A server that
-    Nova never knew, or has purged, is not proved to be gone: another Nova,
-    or another service such as Ironic without Nova, may have it. So --orphans
-    and --plan take only what was for servers that Nova says it has deleted.
-    Look before you name such a volume or attachment.
+    Nova never knew, or has purged, may still exist: another Nova, or another
+    service such as Ironic without Nova, may have it. So --orphans and --plan
+    release only attachments of servers that Nova says it has deleted. Check
+    this before you name such a volume or attachment.
 
     Exit codes: 0 all was released or there is nothing, 5 there is something
     to release (with --dry-run), 4 some of it was not released, 3 all of it
@@ -57,19 +57,19 @@ class ReleaseBdm(change_command.ChangeCommand):
             help='ID of a volume or of an attachment')
         parser.add_argument(
             '--orphans', action='store_true',
-            help='All that an audit of all projects finds, but for servers '
-                 'that another Nova may have')
+            help='Release all that an audit of all projects finds, except for '
+                 'servers that another Nova may have')
         parser.add_argument(
             '--server', metavar='<server>',
-            help='Whatever an audit of this server (ID) finds')
+            help='Release all that an audit of this server (ID) finds')
         parser.add_argument(
             '--connector', metavar='<file>',
-            help='For what Cinder kept no connector of: the '
-                 'output of "nova-manage volume_attachment get_connector '
-                 '--json" on the host that had the volume, or "none" if no '
-                 'host ever had it; "none" is not believed where Cinder names '
-                 'a host or kept a connection, or the volume is multiattach '
-                 'or has another attachment')
+            help='The connector of the host that had the volume, if Cinder '
+                 'has none: a file with the output of "nova-manage '
+                 'volume_attachment get_connector --json" on that host, or '
+                 '"none" if no host ever had the volume. "none" is refused if '
+                 'Cinder names a host or has connection information, or if '
+                 'the volume is multiattach or has another attachment')
         return parser
 
     def take_action(self, args: argparse.Namespace) -> output.Rows:
@@ -81,8 +81,8 @@ class ReleaseBdm(change_command.ChangeCommand):
         connector = (release.read_connector(args.connector)
                      if args.connector else Connector())
         if connector.is_none and not args.targets:
-            raise errors.BadInput('--connector none is your word for what you '
-                                  'name: give volumes or attachments')
+            raise errors.BadInput('--connector none confirms that no host had '
+                                  'a volume: give volumes or attachments')
         plan = [i for i in plan_file.read_plan(args.plan)
                 if i.remedy is Remedy.RELEASE] if args.plan else []
         cloud = self.connect(args)
@@ -105,14 +105,14 @@ class ReleaseBdm(change_command.ChangeCommand):
         for step in todo:
             self.note('%s %s: %s', *(
                 ('Attachment', step.attachment_id) if step.attachment_id
-                else ('Volume', step.volume)), step.explanation)
+                else ('Volume', step.volume)), step.advice)
         return self.carry_out(
             args, [release.Release(releaser, s) for s in todo], known)
 
     def row(self, result: Result) -> tuple[Any, ...]:
         step = result.subject
         return (step.volume, step.attachment_id, step.server, step.host,
-                step.call and str(step.call), result.text, step.explanation)
+                step.call and str(step.call), result.text, step.advice)
 
     def _find(self, cloud: Cloud, server: str | None) -> list[CloudFinding]:
         """Return the findings of an audit that can be released."""
@@ -122,8 +122,8 @@ class ReleaseBdm(change_command.ChangeCommand):
         for gap in auditor.gaps:
             self.say('INCOMPLETE: %s' % gap)
         if auditor.gaps:
-            raise errors.Refused('the audit is incomplete; name what is to be '
-                                 'released')
+            raise errors.Refused('the audit is incomplete; give volumes or '
+                                 'attachments')
         return found
 
     def _without_strangers(self, steps: Sequence[ReleaseStep]
@@ -131,10 +131,11 @@ class ReleaseBdm(change_command.ChangeCommand):
         """Drop steps for other Novas' servers, which look like orphans."""
         left = sum(s.needs_look for s in steps)
         if left:
-            self.say('%s left, of servers that another Nova may have: their '
-                     'host is none of this Nova\'s, or Nova never knew them, '
-                     'or has purged them. A person must look: openstack bdm '
-                     'audit --all-projects --long --reason server-gone' % (
+            self.say('%s skipped: another Nova may have the servers. Their '
+                     'host is no compute host of this Nova, or Nova never '
+                     'knew them, or has purged them. Look at them first: '
+                     'openstack bdm audit --all-projects --long --reason '
+                     'server-gone' % (
                          '1 attachment was' if left == 1
                          else '%d attachments were' % left))
         return tuple(s for s in steps if not s.needs_look)
@@ -150,7 +151,7 @@ def _differences(plan: Iterable[CloudFinding],
         finding = planned.get((step.volume, step.attachment_id))
         if step.is_settled:
             found.append(Result(
-                step, Status.SKIPPED, 'nothing is left to do', True))
+                step, Status.SKIPPED, 'nothing remains to be done', True))
         elif (finding is None or step.server not in (finding.server, None)
                 or step.volume not in done
                 and plan_file.has_changed(finding, step.since)):
@@ -158,6 +159,6 @@ def _differences(plan: Iterable[CloudFinding],
                 step, Status.SKIPPED, 'it has changed since the audit'))
         elif step.needs_look:
             found.append(Result(
-                step, Status.REFUSED, 'another Nova may have the server; '
-                'look, and name what is to be released'))
+                step, Status.REFUSED, 'another Nova may have the server; look '
+                'at it, and name its volume or attachment'))
     return found

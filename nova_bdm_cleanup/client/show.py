@@ -9,7 +9,7 @@ import dataclasses
 from typing import Any, Callable, NamedTuple
 
 from nova_bdm_cleanup.client import output
-from nova_bdm_cleanup.client.cloud import findings, inspection
+from nova_bdm_cleanup.client.cloud import commands, findings, inspection
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.reasons import Reason, Remedy
@@ -20,13 +20,13 @@ class ShowBdm(output.BdmCommand):
     """Show every volume of one server as Nova and as Cinder see it.
 
     One row for each block device mapping with a volume, and for each
-    attachment in Cinder that no mapping accounts for: what Nova says, what
-    Cinder says, the verdict and why, and what a hard reboot would do on a
-    compute host with the plugin and its default options: also where it keeps
-    a mapping and does not connect its disk.
+    attachment in Cinder without a mapping: what Nova says, what Cinder says,
+    the verdict and why, and what a hard reboot would do on a compute host
+    with the plugin and its default options, also if it keeps a mapping and
+    does not connect its disk.
 
-    Exit codes: 0 all is in order, 5 something is not, 4 a question went
-    unanswered, 3 refused, 2 no such server, 255 the command itself failed.
+    Exit codes: 0 all is healthy, 5 something is not, 4 a request was not
+    answered, 3 refused, 2 no such server, 255 the command itself failed.
     """
 
     short = ('Device', 'Volume', 'Verdict')
@@ -77,9 +77,9 @@ def _action(found: findings.CloudFinding) -> findings.Action:
     """Return what to do; a person has looked already."""
     action = found.action
     if found.remedy is Remedy.PERSON and action.commands == (
-            findings.show_command(found.server),):
-        return findings.Action(action.verb, (
-            'openstack bdm explain %s' % found.reason,))
+            commands.show(found.server),):
+        return findings.Action(
+            action.verb, (commands.explain(found.reason),))
     return action
 
 

@@ -27,7 +27,7 @@ from nova_bdm_cleanup.rules.reasons import Reason
 LOG = logging.getLogger(__name__)
 
 #: The name of the time limit of one server, for exceptions.
-SHARE = 'timeout that one server has while nova-compute starts'
+SHARE = 'timeout for one server while nova-compute starts'
 
 _this_thread = threading.local()
 

@@ -57,7 +57,7 @@ class NovaNode:
     def cinder(self, seconds: float) -> AuditCinder:
         return AuditCinder(Api(
             'Cinder', VOLUME_MICROVERSION, self._connect, NOVA_CONF,
-            Deadline(seconds, option='timeout that one question has'),
+            Deadline(seconds, option='timeout for one request'),
             self._budget), sees_all=True)
 
     def _connect(self) -> Any:

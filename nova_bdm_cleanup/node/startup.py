@@ -59,7 +59,8 @@ def _start(conf: cfg.ConfigOpts) -> None:
     for word, found in differences.items():
         if found:
             _refuse(conf, 'bdm-cleanup is not installed for "%s" of '
-                    '[bdm_cleanup] triggers, where Nova is left as it is: %s'
+                          '[bdm_cleanup] triggers, and Nova is not changed '
+                          'there: %s'
                     % (word, '; '.join(found)))
     words = [word for word, found in differences.items() if not found]
     _check_store(conf)
@@ -118,8 +119,8 @@ def _warn_of_credentials(conf: cfg.ConfigOpts) -> None:
     if not conf.service_user.send_service_user_token:
         LOG.warning(
             'bdm-cleanup: [service_user] send_service_user_token is not true. '
-            'Cinder then has to ask Nova before it deletes an attachment, and '
-            'refuses where it cannot (service-token-required)')
+            'Cinder must then ask Nova before it deletes an attachment, and '
+            'refuses if it cannot (service-token-required)')
 
 
 def _options(conf: cfg.ConfigOpts, words: list[str]) -> str:

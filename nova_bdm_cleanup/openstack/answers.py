@@ -70,7 +70,7 @@ def optional_text(record: Mapping[str, Any], key: str) -> str | None:
     """Return a field; None where it is absent, null or empty."""
     value = record.get(key)
     if value is not None and not isinstance(value, str):
-        raise BadAnswer('"%s" in a record is no text' % key)
+        raise BadAnswer('"%s" in a record is not a text' % key)
     return value or None
 
 
@@ -88,7 +88,7 @@ def mapping(record: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     """Return an object; ``{}`` where it is absent, null or empty."""
     value = record.get(key)
     if value is not None and not isinstance(value, dict):
-        raise BadAnswer('"%s" in a record is no object' % key)
+        raise BadAnswer('"%s" in a record is not an object' % key)
     return value or {}
 
 

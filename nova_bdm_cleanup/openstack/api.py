@@ -272,7 +272,7 @@ class Api:
                 '%s does not answer: %s' % (self.name, exc))
         if isinstance(exc, ksa_exceptions.HttpServerError):
             return errors.Unreachable(
-                'no token for %s: Keystone is in trouble: %s'
+                'no token for %s: Keystone failed: %s'
                 % (self.name, exc))
         if isinstance(exc, (ksa_exceptions.HttpError,
                             ksa_exceptions.AuthorizationFailure,

@@ -178,8 +178,8 @@ class CloudAudit:
         if answer is facts.WitnessAnswer.UNKNOWN:
             # Every mapping would look dangling, and none would be.
             self.gaps.append(
-                'this Cinder knows none of the volumes that Nova names: is '
-                'it the Cinder of this region, or a restored database?')
+                'Cinder knows none of the volumes that Nova names: is it the '
+                'wrong region, or a restored database?')
             return
         if has_attachments and has_volumes:
             yield from self._look_at_servers(
@@ -187,7 +187,7 @@ class CloudAudit:
         if has_servers:
             yield from self._look_at_strangers(books.strangers())
         if has_servers and has_attachments:
-            yield from self._each('volumes that nobody has', 'volume',
+            yield from self._each('volumes without a server', 'volume',
                                   books.nobodys_volumes(), self._nobodys)
 
     def _read(self, what: str, pages: Iterable[list[Entry]],
@@ -218,7 +218,7 @@ class CloudAudit:
                     errors.ProjectHidden) as exc:
                 self.gaps.append('%s %s: %s' % (kind, suspect, exc))
             except errors.Refused as exc:
-                raise _Over('%s %s, and what was still to be looked at: %s'
+                raise _Over('%s %s, and the rest of the audit: %s'
                             % (kind, suspect, exc)) from exc
 
     def _inspect(self, server_id: str, named: Sequence[str] = ()
@@ -261,13 +261,13 @@ class CloudAudit:
                     count=more, instead=Remedy.PERSON, sides={},
                     steps=('openstack bdm release %s --max %d' % (
                         volume_id, len(named)),),
-                    explanation='and %d more like these: attachments of this '
-                    'volume that name servers which Nova did not list; they '
-                    'were not looked at one by one' % more)
+                    explanation='%d more attachments of this volume name '
+                    'servers that Nova did not list; they were not looked at '
+                    'one by one' % more)
             elif more:
                 raise errors.Unanswered(
-                    '%d more attachments of it name servers that Nova did '
-                    'not list; they were not looked at' % more)
+                    '%d more attachments of this volume name servers that '
+                    'Nova did not list; they were not looked at' % more)
 
         return self._each('volumes of servers that Nova did not list',
                           'volume', sorted(strangers), look)
@@ -348,16 +348,17 @@ class CloudAudit:
         :param needs_look: "bdm release" would not free it without more
         """
         if not self._cinder.sees_all:
-            explanation = ('server %s is not visible to you: it is gone, or '
-                           'of another project' % attachment.server_id)
+            explanation = ('server %s is not visible to you: it does not '
+                           'exist, or belongs to another project'
+                           % attachment.server_id)
         elif is_deleted:
             explanation = 'Nova has deleted server %s' % attachment.server_id
         else:
             explanation = ('Nova never knew server %s, or has purged it; '
                            'another Nova may have it' % attachment.server_id)
         if attachment.is_half_connected:
-            explanation += ('; a host was let in, although the attachment is '
-                            'only reserved')
+            explanation += ('; a host was given access, although the '
+                            'attachment is only reserved')
         reason = Reason.SERVER_GONE
         since = volume.updated_at if volume else None
         wait = None
@@ -396,7 +397,7 @@ class CloudAudit:
             explanation=self._held(volume, attachments, {}).why_unused,
             volume=volume_id, since=volume.updated_at,
             wait=self._cloud.policy.stuck_after,
-            sides=sides_of(['no server has a mapping of it'], volume,
+            sides=sides_of(['no server has a mapping of the volume'], volume,
                            attachments),
             # Which server had it, if any?
             needs_look=True)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 import datetime
 
+from nova_bdm_cleanup.client.cloud import commands
 from nova_bdm_cleanup.client.cloud.inspection import Cloud, Inspection
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.facts import Finding, Volume
@@ -31,6 +32,30 @@ class Verb(Code):
     WAIT = 'wait'
 
 
+class CommandLine(str):
+    """A line with a command to copy; the output never breaks it."""
+
+    __slots__ = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Advice:
+    """A text, and the commands to run after reading it."""
+
+    text: str
+    #: Command lines, with the machine where it is not this one.
+    commands: tuple[str, ...] = ()
+
+    @property
+    def lines(self) -> list[str]:
+        """Render it with each command on a line of its own."""
+        return [self.text + ':' if self.commands else self.text,
+                *map(CommandLine, self.commands)]
+
+    def __str__(self) -> str:
+        return ': '.join(filter(None, (self.text, '; '.join(self.commands))))
+
+
 @dataclasses.dataclass(frozen=True)
 class Action:
     """The action for an operator to take on a finding."""
@@ -48,16 +73,12 @@ class Action:
             return ['wait until %s UTC' % self.until.strftime('%H:%M')
                     if self.until else 'wait']
         first, *others = self.commands
-        return ['%s: %s' % (self.verb, first) if self.verb is not Verb.RUN
-                else first, *others]
+        return [CommandLine(line) for line in (
+            '%s: %s' % (self.verb, first) if self.verb is not Verb.RUN
+            else first, *others)]
 
     def __str__(self) -> str:
         return '; '.join(self.lines)
-
-
-def show_command(server: str | None) -> str:
-    """Return the command that shows a server from both sides."""
-    return 'openstack bdm show %s' % server
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,10 +180,10 @@ class CloudFinding:
         if self.remedy is Remedy.RELEASE:
             return ('openstack bdm release %s%s' % (target, self.options),)
         if self.withheld is not None:
-            return ('openstack bdm explain %s' % self.withheld,)
+            return (commands.explain(self.withheld),)
         if self.remedy is Remedy.CLEAN:
-            return ('openstack bdm clean %s' % self.server,)
-        return self.steps or (show_command(self.server),)
+            return (commands.clean(self.server),)
+        return self.steps or (commands.show(self.server),)
 
     @property
     def key(self) -> tuple[str | None, ...]:
@@ -216,16 +237,9 @@ def _steps(finding: Finding, seen: Inspection,
             volume is None or volume.status != 'available'):
         # There is no volume to return to it.
         return ('openstack server stop %s' % server.id,
-                'openstack bdm explain %s' % finding.reason)
+                commands.explain(finding.reason))
     if finding.reason in (Reason.ROOT_VOLUME_DANGLING, Reason.RESERVED_ONLY):
-        return (
-            'openstack server stop %s' % server.id,
-            'on %s: nova-manage volume_attachment get_connector --json > '
-            'connector.json' % ('host ' + server.host if server.host
-                                else 'its host'),
-            'on a controller: nova-manage volume_attachment refresh %s %s '
-            'connector.json' % (server.id, finding.volume_id),
-            'openstack server start %s' % server.id)
+        return commands.new_attachment(server, finding.volume_id or '')
     return ()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from nova_bdm_cleanup.client.cloud import commands
 from nova_bdm_cleanup.client.cloud.held_volumes import (
     Call,
     HeldVolume,
@@ -19,6 +20,7 @@ from nova_bdm_cleanup.client.cloud.held_volumes import (
 from nova_bdm_cleanup.client.cloud.nova import ComputeServer
 from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.facts import Attachment
+from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.rules.table import Row, Table
 
 
@@ -44,9 +46,9 @@ class HeldAttachment(HeldVolume):
 
     @property
     def is_said_unconnected(self) -> bool:
-        """Return whether the operator says that no host was let in.
+        """Return whether the operator says that no host was given access.
 
-        And no record in Cinder shows that a host was let in.
+        And no record in Cinder shows that a host was.
         """
         return self.connector.is_none and self.attachment.is_legacy
 
@@ -93,7 +95,7 @@ class HeldAttachment(HeldVolume):
     def was_connected(self) -> bool:
         """Return whether a host may have the volume open.
 
-        A connector from the operator says that its host was let in.
+        A connector from the operator says that its host was given access.
         """
         return bool(
             self.connector.host or self.attachment.connected
@@ -122,6 +124,17 @@ class HeldAttachment(HeldVolume):
         return [s for s in self.claimed_by
                 if s != self.attachment.server_id and s not in attached]
 
+    @property
+    def may_never_have_been_connected(self) -> bool:
+        return (self.host is None and not self.neighbours
+                and not self.volume.multiattach)
+
+    @property
+    def is_for_reboot(self) -> bool:
+        """Return whether a hard reboot would remove it, once it is stale."""
+        return bool(self.server and self.server.host
+                    and not self.attachment.is_legacy)
+
     # Words
 
     @property
@@ -130,18 +143,8 @@ class HeldAttachment(HeldVolume):
 
     @property
     def way_out(self) -> str:
-        if self.server and self.server.host and not self.attachment.is_legacy:
-            return ('a hard reboot removes it in the safe order: openstack '
-                    'bdm clean %s' % self.server.id)
-        return 'can be released'
-
-    @property
-    def or_never(self) -> str:
-        return ('; if no host ever had it: openstack bdm release --connector '
-                'none %s' % self.attachment.id
-                if self.host is None
-                and not self.neighbours and not self.volume.multiattach
-                else '')
+        return ('a hard reboot removes it in the safe order'
+                if self.is_for_reboot else 'can be released')
 
     @property
     def why_unused(self) -> str:
@@ -151,21 +154,51 @@ class HeldAttachment(HeldVolume):
                     ) % self.attachment.server_id
         return 'server %s has no mapping of the volume' % self.server.id
 
+    # Commands
+
+    @property
+    def clean(self) -> tuple[str, ...]:
+        return (commands.clean(self.attachment.server_id),)
+
+    @property
+    def show(self) -> tuple[str, ...]:
+        return (commands.show(self.attachment.server_id),)
+
+    @property
+    def detach(self) -> str:
+        return commands.detach(self.attachment.server_id or '',
+                               self.volume.id)
+
+    @property
+    def find_out_and_complete(self) -> tuple[str, ...]:
+        return (
+            'on host %s: virsh domblklist %s' % (
+                self.server and self.server.host, self.attachment.server_id),
+            'openstack --os-volume-api-version 3.44 volume attachment '
+            'complete %s' % self.attachment.id,
+            'if the guest does not have it: ' + self.detach)
+
+    @property
+    def new_attachment(self) -> tuple[str, ...]:
+        if self.server is None:
+            return ()
+        return (*commands.new_attachment(self.server, self.volume.id),
+                'if the server must not have it: ' + self.detach)
+
 
 HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
-    ('The attachment', 'call'), (
+    ('The attachment', 'Call'), (
 
     *VOLUME_ROWS,
 
     row('names no server: an image store\'s or a backup\'s',
         lambda a: not a.attachment.server_id,
-        'the attachment names no server: something else than Nova uses the '
+        'the attachment names no server: another service than Nova uses the '
         'volume'),
 
     # Where several regions share a Cinder, each has its own Nova.
-    row('names a server that does not exist, of which this or another '
-        'attachment is ``attached`` on a host that is none of this Nova\'s '
-        'compute hosts',
+    row('names a server that does not exist, and an attachment of that server '
+        'is ``attached`` on a host that is no compute host of this Nova',
         lambda a: a.holder.elsewhere,
         'host {it.holder.elsewhere} is no compute host of this Nova, and has '
         'a volume of server {it.attachment.server_id}: another Nova that uses '
@@ -179,25 +212,26 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
         '{it.wait_for_grace}'),
 
     # A server that exists
-    row('names a server that Nova is changing',
+    row('names a server with an operation in progress',
         lambda a: a.server and a.server.is_busy,
-        'server {it.server.id} is changing ({it.server.task})'),
+        'an operation on server {it.server.id} is in progress '
+        '({it.server.task})'),
 
     row('names a server that is locked',
         lambda a: a.server and a.server.locked,
-        'server {it.server.id} is locked; what an administrator has locked, '
-        'only an administrator can unlock'),
+        'server {it.server.id} is locked; if an administrator locked it, only '
+        'an administrator can unlock it'),
 
     # A mapping that was never connected, or is no longer.  A failed attach
     # leaves one, and no user misses it.  A failed move of the server leaves
     # one, too, and the server must get its disk back.
     row('is not ``attached``, its server has a mapping of the volume, and '
-        'another attachment serves it',
+        'uses the volume through another attachment',
         lambda a: a.is_half_attached and any(
             other.server_id == a.attachment.server_id
             and other.status == 'attached' for other in a.neighbours),
-        'server {it.server.id} has the volume by another attachment: '
-        'openstack bdm show {it.server.id}'),
+        'server {it.server.id} uses the volume through another attachment',
+        commands=lambda a: a.show),
 
     row('is not ``attached``, its server has a mapping of the volume, which '
         'changed within ``--stuck-after``',
@@ -209,44 +243,41 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
     row('is connected and not ``attached``, its server has a mapping that '
         'names it, and the guest has the disk',
         lambda a: a.is_unfinished and a.holder.guest_has_it,
-        'server {it.server.id} runs with the disk as '
-        '{it.holder.disk.device}, and its mapping names this attachment: '
-        'only the last word to Cinder is missing',
+        'the guest of server {it.server.id} has the disk as '
+        '{it.holder.disk.device}, and the mapping names this attachment; it '
+        'is only not completed in Cinder',
         Call.COMPLETE),
 
     row('is connected and not ``attached``, its server has a mapping that '
         'names it, and the server is stopped or its guest does not have the '
-        'disk. Once the volume is ``in-use``, Nova can take it back',
+        'disk. Once the volume is ``in-use``, Nova can detach it',
         lambda a: a.is_unfinished and a.holder.guest_has_it is False,
         'the mapping of server {it.server.id} names this attachment, but no '
-        'guest has the disk. Once the volume is in use, Nova can take it '
-        'back: openstack server remove volume {it.server.id} '
-        '{it.volume.id}. Where that fails, Nova has saved no connection of '
-        'it: see "stuck" in the runbook',
-        Call.COMPLETE),
+        'guest has the disk. Once the volume is in-use, detach it. If that '
+        'fails, Nova has saved no connection information of it',
+        Call.COMPLETE,
+        commands=lambda a: (
+            a.detach, 'if that fails: ' + commands.explain(Reason.STUCK))),
 
     row('is connected and not ``attached``, its server has a mapping that '
         'names it, and Nova does not tell what the guest has',
         lambda a: a.is_unfinished,
-        'the mapping of server {it.server.id} names this attachment, and '
-        'whether its guest has the disk is not known: look with "virsh '
-        'domblklist {it.server.id}" on host {it.server.host}. Then complete '
-        'the attachment (openstack --os-volume-api-version 3.44 volume '
-        'attachment complete {it.attachment.id}) and, if the guest does not '
-        'have it, take it back (openstack server remove volume '
-        '{it.server.id} {it.volume.id})'),
+        'the mapping of server {it.server.id} names this attachment, and it '
+        'is not known whether the guest has the disk. Find out, complete the '
+        'attachment, and detach the volume if the guest does not have it',
+        commands=lambda a: a.find_out_and_complete),
 
     row('is not ``attached``, and its server has a mapping of the volume: an '
-        'attach or a move of the server ended half way, and only a person '
-        'knows which. Stop the server, have Nova attach the volume anew with '
-        '``nova-manage volume_attachment refresh``, and detach it then if '
-        'the server is not to have it',
+        'attach or a move of the server ended half way, and only an operator '
+        'can find out which. Give the mapping a new attachment '
+        '(``nova-manage volume_attachment refresh``), then detach the volume '
+        'if the server must not have it',
         lambda a: a.is_half_attached,
         'server {it.server.id} has a mapping of the volume, and the '
         'attachment is only {it.attachment.status}: an attach or a move of '
-        'the server ended half way. Stop the server and have Nova attach '
-        'the volume anew with "nova-manage volume_attachment refresh"; then '
-        'detach it, if the server is not to have it'),
+        'the server ended half way. Give the mapping a new attachment, then '
+        'detach the volume if the server must not have it',
+        commands=lambda a: a.new_attachment),
 
     row('is ``attached``, its server has a mapping of the volume, which is '
         '``attaching`` or ``reserved`` for less than ``--stuck-after``, or '
@@ -256,12 +287,12 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
         'the volume is being attached{it.wait_or_not}'),
 
     row('is ``attached``, its server has a mapping that names it or none, '
-        'and the volume is ``attaching`` or ``reserved``: only its state is '
-        'put right',
+        'and the volume is ``attaching`` or ``reserved``: only the state of '
+        'the volume is corrected',
         lambda a: a.is_out_of_step and a.holder.disk
         and a.holder.disk.attachment_id in (None, a.attachment.id),
-        'server {it.server.id} has the volume, and nothing is under way, but '
-        'the volume is {it.volume.status}',
+        'server {it.server.id} has the volume, and no operation is in '
+        'progress, but the volume is {it.volume.status}',
         Call.COMPLETE),
 
     row('is of a server that has a mapping of the volume, which is not '
@@ -288,14 +319,16 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
         '``detaching``; the attachment is stale then',
         lambda a: a.server and a.is_being_detached,
         'the detach ended half way, and server {it.server.id} has no mapping '
-        'of the volume; once the volume is in use again, the attachment is '
+        'of the volume; once the volume is in-use again, the attachment is '
         'stale, and {it.way_out}',
-        Call.ROLL_DETACHING),
+        Call.ROLL_DETACHING,
+        commands=lambda a: a.clean if a.is_for_reboot else ()),
 
     row('names a server that exists, and it is not certain that it is stale',
         lambda a: a.server and a.attachment.id not in a.holder.stale,
         'server {it.server.id} exists, and it is not certain that the '
-        'attachment is stale: openstack bdm show {it.server.id}'),
+        'attachment is stale',
+        commands=lambda a: a.show),
 
     # Removing a disk under a running guest hands its data to the next server
     # that gets the same device.
@@ -304,17 +337,19 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
         lambda a: (a.server and a.server.host and a.was_connected
                    and not a.attachment.is_legacy),
         'host {it.server.host} may have the volume open; a hard reboot '
-        'removes it in the safe order: openstack bdm clean {it.server.id}'),
+        'removes the attachment in the safe order',
+        commands=lambda a: a.clean),
 
     # A reboot does not delete it.
     row('is stale and from before Queens, and its server is on a host and not '
-        'stopped. Whether a host was let in is not asked where Cinder names '
-        'none, and ``--connector none`` says that none was',
+        'stopped, unless Cinder names no host and ``--connector none`` is '
+        'given',
         lambda a: (a.server and a.server.host and a.was_connected
                    and a.server.status != 'SHUTOFF'),
-        'host {it.server.host} may have the volume open: stop server '
-        '{it.server.id}, remove the device from the host, and give the '
-        'connector of the host{it.or_never}'),
+        'host {it.server.host} may have the volume open. Stop server '
+        '{it.server.id}, remove the device from the host, and release the '
+        'attachment with the connector of the host',
+        commands=lambda a: a.with_connector),
 
     row('is stale and was never connected, and its volume changed within '
         '``--grace-period``',
@@ -322,97 +357,102 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
         'the attachment is too new: {it.wait_for_grace}'),
 
     # No server uses it
-    row('is used by nobody, but another attachment of the volume, of a '
-        'server that exists or of none, is not ``attached``',
+    row('is unused, but another attachment of the volume is not ``attached``, '
+        'and names a server that exists or none',
         lambda a: a.unfinished_neighbours,
         '{it.why_unused}, but attachment {it.unfinished_neighbours[0].id} of '
         'the volume is {it.unfinished_neighbours[0].status}'),
 
-    row('is used by nobody, but another server has a mapping of the volume '
-        'and (multiattach) no attachment of its own',
+    row('is unused, but another server has a mapping of the volume and '
+        '(multiattach) no attachment of its own',
         lambda a: a.other_claims,
         '{it.why_unused}, but server {it.other_claims[0]} has a mapping of '
         'the volume'),
 
     # An operator with one wrong value may also name the wrong target.
-    row('is used by nobody, and ``--connector FILE`` is of another host than '
-        'Cinder names',
+    row('is unused, and ``--connector FILE`` is of another host than Cinder '
+        'names',
         lambda a: (a.connector.host and a.host and spelling.host(a.host)
                    != spelling.host(a.connector.host)),
         '{it.why_unused}, but the connector is of host {it.connector.host} '
         'and the attachment of host {it.host}'),
 
-    row('is used by nobody, ``--connector none`` is given, and the '
-        'attachment is connected',
+    row('is unused, ``--connector none`` is given, and the attachment is '
+        'connected',
         lambda a: a.connector.is_none and a.attachment.connected,
-        '{it.why_unused}, but Cinder kept the connection of the attachment, '
-        'so --connector none is not believed; leave it out'),
+        '{it.why_unused}, but Cinder has connection information of the '
+        'attachment, so --connector none is refused; omit it'),
 
-    row('is used by nobody, and is connected, but only ``reserved``: Cinder '
-        'is told that it is attached, and the back end unmaps the volume',
+    row('is unused, and is connected, but only ``reserved``: the attachment '
+        'is completed first, so that the back end unmaps the volume',
         lambda a: a.attachment.is_half_connected,
-        '{it.why_unused}, and a host was let in, although the attachment is '
-        'only reserved',
+        '{it.why_unused}, and a host was given access, although the '
+        'attachment is only reserved',
         Call.COMPLETE_AND_DELETE),
 
-    row('is used by nobody, and is connected with a connector that Cinder '
-        'kept: the back end unmaps the volume',
+    row('is unused, and Cinder has its connector: the back end unmaps the '
+        'volume',
         lambda a: a.attachment.connected,
         '{it.why_unused}',
         Call.DELETE),
 
-    # No record shows whether a host was let in by a call without a trace.
-    row('is used by nobody, only reserves the volume, and ``--connector '
-        'FILE`` is not given: the back end is told nothing',
+    # No record shows whether a host was given access by a call that leaves
+    # no record.
+    row('is unused, only reserves the volume, and ``--connector FILE`` is not '
+        'given: the back end is not called',
         lambda a: (a.attachment.status == 'reserved'
                    and not a.connector.host),
-        '{it.why_unused}, and the attachment only reserves the volume; if a '
-        'host has it mapped all the same, which Cinder would not show, give '
-        'the connector of that host with --connector',
+        '{it.why_unused}, and the attachment only reserves the volume. If the '
+        'back end shows that a host has it mapped, give the connector of that '
+        'host with --connector',
         Call.DELETE),
 
-    row('is used by nobody, and neither ``reserved`` nor ``attached`` nor '
-        'connected',
+    row('is unused, and neither ``reserved`` nor ``attached`` nor connected',
         lambda a: a.attachment.status not in ('reserved', 'attached'),
-        '{it.why_unused}, but the attachment is {it.attachment.status} '
-        'without a connection: what that means is not known'),
+        '{it.why_unused}, but it is not known what an attachment means that '
+        'is {it.attachment.status} and not connected'),
 
-    # Attached before Queens, or reserved and connected without a trace: a
+    # Attached before Queens, or reserved and connected without a record: a
     # plain delete would leave the volume mapped.
-    row('is used by nobody, Cinder kept no connector of it, and the volume '
-        'has other attachments',
+    row('is unused, Cinder has no connector of it, and the volume has other '
+        'attachments',
         lambda a: a.neighbours,
-        '{it.why_unused}, but Cinder kept no connector of it, and the volume '
+        '{it.why_unused}, but Cinder has no connector of it, and the volume '
         'has other attachments'),
 
     # Created by a call to Cinder that was not Nova's and lets no host in.
-    row('is used by nobody, ``--connector none`` is given, and Cinder names '
-        'a host that had it',
+    row('is unused, ``--connector none`` is given, and Cinder names a host '
+        'that had it',
         lambda a: a.is_said_unconnected and a.host,
         '{it.why_unused}, but Cinder says that host {it.host} had the '
-        'volume, so --connector none is not believed; {it.wanted}'),
+        'volume, so --connector none is refused; give the connector of that '
+        'host',
+        commands=lambda a: a.with_connector),
 
-    row('is used by nobody, ``--connector none`` is given, and the volume is '
+    row('is unused, ``--connector none`` is given, and the volume is '
         'multiattach: a host of another server may have it without a record',
         lambda a: a.is_said_unconnected and a.volume.multiattach,
         '{it.why_unused}, but the volume is multiattach, so --connector none '
-        'is not believed; give the connector of a host'),
+        'is refused; give the connector of a host',
+        commands=lambda a: a.with_connector),
 
-    row('is used by nobody, Cinder kept neither connector nor host, and '
-        '``--connector none`` says that no host ever had it: the record '
-        'goes, and the back end is told nothing',
+    row('is unused, Cinder has neither its connector nor its host, and '
+        '``--connector none`` confirms that no host ever had it: the back end '
+        'is not called',
         lambda a: a.is_said_unconnected,
-        '{it.why_unused}, and no host ever had the volume, says --connector '
-        'none',
+        '{it.why_unused}, and --connector none confirms that no host ever had '
+        'the volume',
         Call.DELETE),
 
-    row('is used by nobody, Cinder kept no connector of it, and '
-        '``--connector FILE`` is not given',
+    row('is unused, Cinder has no connector of it, and ``--connector FILE`` '
+        'is not given',
         lambda a: not a.connector.host,
-        '{it.why_unused}, but {it.wanted}'),
+        '{it.why_unused}, but Cinder has no connector of the attachment; give '
+        'that of its host',
+        commands=lambda a: a.with_connector),
 
-    row('is used by nobody, and Cinder kept no connector of it (before '
-        'Queens, or a connection without a trace)',
+    row('is unused, and Cinder has no connector of it (before Queens, or '
+        'connected without a record)',
         lambda a: True,
         '{it.why_unused}',
         Call.FORCE_DETACH),

@@ -13,10 +13,11 @@ import dataclasses
 import datetime
 from typing import Any, Callable, TypeVar
 
+from nova_bdm_cleanup.client.cloud import commands
 from nova_bdm_cleanup.client.cloud.nova import ComputeServer, Disk
 from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.facts import Attachment, Policy, TAKEN, Volume
-from nova_bdm_cleanup.rules.reasons import Code
+from nova_bdm_cleanup.rules.reasons import Code, Reason
 from nova_bdm_cleanup.rules.table import Row, Table
 
 Held = TypeVar('Held')
@@ -29,7 +30,7 @@ class Call(Code):
     #: without a connector the back end is not told.
     DELETE = 'attachment delete'
 
-    #: The same if Cinder died before it recorded that the host is let in:
+    #: The same if Cinder died before it recorded the access of the host:
     #: it would not unmap a volume that is only reserved.
     COMPLETE_AND_DELETE = 'os-complete, attachment delete'
 
@@ -58,6 +59,8 @@ class Ruling:
     call: Call | None = None
     #: The record is correct: there is nothing to release.
     is_settled: bool = False
+    #: Returns the commands for an operator to run first.
+    commands: Callable[[Any], tuple[str, ...]] = lambda held: ()
 
     def __str__(self) -> str:
         if self.call is None:
@@ -71,7 +74,7 @@ class Connector:
 
     #: The output of ``nova-manage volume_attachment get_connector``.
     data: Mapping[str, Any] | None = None
-    #: No host was ever let in.
+    #: No host was ever given access.
     is_none: bool = False
 
     @property
@@ -137,6 +140,11 @@ class HeldVolume:
                 else None)
 
     @property
+    def may_never_have_been_connected(self) -> bool:
+        """Return whether ``--connector none`` may be true."""
+        return self.host is None
+
+    @property
     def neighbours(self) -> list[Attachment]:
         """Return the other attachments of the volume."""
         return [a for a in self.attachments if a != self.attachment]
@@ -174,23 +182,27 @@ class HeldVolume:
 
     @property
     def why_unused(self) -> str:
-        return ('the volume is %s, and neither Nova nor an attachment says '
-                'by whom' % self.volume.status)
+        return ('the volume is %s, but neither a mapping nor an attachment '
+                'names a server' % self.volume.status)
+
+    # Commands
 
     @property
-    def wanted(self) -> str:
-        return ('Cinder kept no connector: give --connector with the output '
-                'of "nova-manage volume_attachment get_connector --json" on '
-                + ('host ' + self.host if self.host else
-                   'the host that had the volume, or --connector none if no '
-                   'host ever had it'))
+    def with_connector(self) -> tuple[str, ...]:
+        """Return the commands that release it with a host's connector."""
+        target = (self.attachment or self.volume).id
+        found = commands.release_with_connector(target, self.host)
+        if self.may_never_have_been_connected:
+            return (*found, commands.release_without_host(target))
+        return found
 
 
 def row(cell: str, holds: Callable[[Held], Any], words: str,
-        call: Call | None = None,
-        is_settled: bool = False) -> Row[Held, Ruling]:
+        call: Call | None = None, is_settled: bool = False,
+        commands: Callable[[Held], tuple[str, ...]] = lambda held: ()
+        ) -> Row[Held, Ruling]:
     """Return a row of these tables; most rows refuse."""
-    return Row(cell, holds, Ruling(call, is_settled), words)
+    return Row(cell, holds, Ruling(call, is_settled, commands), words)
 
 
 #: The checks that Cinder omits, with or without an attachment.
@@ -203,11 +215,11 @@ VOLUME_ROWS: tuple[Row[Any, Ruling], ...] = (
     row('(the volume) is in another state than ``in-use``, ``reserved``, '
         '``attaching``, ``detaching``, ``available``',
         lambda v: v.volume.status not in (*TAKEN, 'available'),
-        'the volume is {it.volume.status}'),
+        'a volume that is {it.volume.status} cannot be released'),
 )
 
 HELD_VOLUMES: Table[Row[HeldVolume, Ruling]] = Table(
-    ('The volume has no attachment, and', 'call'), (
+    ('The volume has no attachment, and', 'Call'), (
 
     *VOLUME_ROWS,
 
@@ -215,11 +227,12 @@ HELD_VOLUMES: Table[Row[HeldVolume, Ruling]] = Table(
     row('is ``available``, and ``--connector FILE`` is not given',
         lambda v: (v.volume.status == 'available'
                    and not v.connector.host),
-        'the volume is available, and nothing in Cinder holds it; if a host '
-        'has it mapped all the same, only the back end shows it: then give '
-        '--connector with the output of "nova-manage volume_attachment '
-        'get_connector --json" on that host',
-        is_settled=True),
+        'the volume is available, and nothing in Cinder holds it. If the back '
+        'end shows that a host has it mapped, release it with the connector '
+        'of that host',
+        is_settled=True,
+        commands=lambda v: commands.release_with_connector(
+            v.volume.id, None)),
 
     # No record tells an attach under way from one that died, nor what the
     # host and the guest have of it.
@@ -227,31 +240,34 @@ HELD_VOLUMES: Table[Row[HeldVolume, Ruling]] = Table(
         'makes no attachment (before Queens)',
         lambda v: v.claimed_by and v.volume.status == 'attaching',
         'server {it.claimed_by[0]} has a mapping of the volume, which is '
-        'attaching without an attachment, as before Queens. If nothing is '
-        'under way any more, a person must end it: see "stuck" in the '
-        'runbook'),
+        'attaching without an attachment, as before Queens. If no operation '
+        'is in progress, an operator must end the attach',
+        commands=lambda v: (commands.explain(Reason.STUCK),)),
 
     row('a server has a mapping of it',
         lambda v: v.claimed_by,
-        'server {it.claimed_by[0]} has a mapping of the volume: openstack '
-        'bdm show {it.claimed_by[0]}'),
+        'server {it.claimed_by[0]} has a mapping of the volume',
+        commands=lambda v: (commands.show(v.claimed_by[0]),)),
 
     row('changed within ``--grace-period`` (``in-use``, ``available``) or '
         '``--stuck-after``',
         lambda v: v.wait,
-        'the volume is {it.volume.status}, and not for long: {it.wait}'),
+        'the volume is {it.volume.status}, perhaps only for a short time: '
+        '{it.wait}'),
 
     row('``--connector`` is not given',
         lambda v: v.connector == Connector(),
-        '{it.why_unused}, and {it.wanted}'),
+        '{it.why_unused}. Cinder has no connector of it; give that of its '
+        'host',
+        commands=lambda v: v.with_connector),
 
     # Reserved during the call, so that it is not attached to the same host
     # meanwhile.
     row('is ``available``, and ``--connector FILE`` is given: it is reserved, '
         'and the back end unmaps it',
         lambda v: v.volume.status == 'available',
-        'the volume is available, and no server has it; host '
-        '{it.connector.host} is taken off it',
+        'the volume is available, and no server has a mapping of it; the back '
+        'end ends the access of host {it.connector.host}',
         Call.TERMINATE),
 
     row('``--connector FILE`` is given',

@@ -190,27 +190,28 @@ class Shown:
     is_decided_later: bool = False
 
     def __str__(self) -> str:
-        return '``%s``' % self.reason if self.reason else 'as found'
+        return '``%s``' % self.reason if self.reason else 'the same'
 
 
 #: The cases that the rules leave to others, or do not see in a reboot.
 CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
-    ('What the rules found', 'is shown'), (
+    ('The finding of the rules', 'Shown as'), (
 
-    Row('is in order, and its volume is not ``detaching`` for '
+    Row('is ``healthy``, and its volume has not been ``detaching`` for '
         '``--stuck-after``',
         lambda c: c.finding.reason is Reason.HEALTHY and not c.hangs,
         Shown(),
         '{it.finding.explanation}'),
 
-    Row('is of a server that Nova is changing',
+    Row('is of a server with an operation in progress',
         lambda c: c.server.is_busy or not c.is_settled,
         Shown(Reason.OPERATION_IN_FLIGHT, is_decided_later=True),
-        'the server is changing ({it.server.task}); {it.finding.explanation}'),
+        'an operation on the server is in progress ({it.server.task}); '
+        '{it.finding.explanation}'),
 
     # A reboot takes it for a detach under way, however old.
-    Row('is in order or ``operation-in-flight``, its volume is ``detaching`` '
-        'for ``--stuck-after``, and the server is not locked',
+    Row('is ``healthy`` or ``operation-in-flight``, its volume has been '
+        '``detaching`` for ``--stuck-after``, and the server is not locked',
         lambda c: c.hangs and not c.server.locked and c.finding.reason in (
             Reason.HEALTHY, Reason.OPERATION_IN_FLIGHT),
         Shown(Reason.STUCK),
@@ -219,7 +220,7 @@ CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
 
     # The API shows no age of a mapping; but reserving the volume for an
     # attach changes the volume.
-    Row('is ``attach-in-flight``, its volume is ``attaching`` for '
+    Row('is ``attach-in-flight``, its volume has been ``attaching`` for '
         '``--stuck-after``, and the server is not locked',
         lambda c: c.finding.reason is Reason.ATTACH_IN_FLIGHT
         and c.volume and c.volume.status == 'attaching'
@@ -241,15 +242,16 @@ CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
         lambda c: c.finding.reason is Reason.DUPLICATE_MAPPING
         and not c.finding.is_removal,
         Shown(),
-        '{it.finding.explanation}; a hard reboot removes the one that Nova '
-        'never connected, if there is one, which the API does not show'),
+        '{it.finding.explanation}; a hard reboot removes the mapping that '
+        'Nova never connected, if there is one: the API does not show that'),
 
     # The API does not show whether Nova has connected the disk.
     Row('is ``reserved-only`` for less than ``--stuck-after``',
         lambda c: c.finding.reason is Reason.RESERVED_ONLY
         and not c.is_stuck,
         Shown(Reason.OPERATION_IN_FLIGHT),
-        'the attachment only reserves the volume, and not for long'),
+        'the attachment only reserves the volume, for less than '
+        '--stuck-after'),
 
     # The rules' words name the credentials of nova.conf.
     Row('is the mapping of a volume that is not shown, to a member of a '
@@ -257,16 +259,15 @@ CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
         lambda c: c.finding.reason is Reason.CANNOT_SEE_PROJECT
         and c.finding.bdm and not c.sees_all,
         Shown(),
-        'the volume does not exist, or belongs to another project: you '
-        'cannot see which'),
+        'the volume does not exist, or belongs to another project: your '
+        'credentials do not show which'),
 
-    Row('is an attachment that no mapping accounts for, to a member of a '
-        'project',
+    Row('is an attachment without a mapping, to a member of a project',
         lambda c: c.finding.reason is Reason.CANNOT_SEE_PROJECT
         and not c.sees_all,
         Shown(),
-        'no mapping accounts for it, and you cannot see whether the volume '
-        'is migrating'),
+        'the server has no mapping for the attachment, and your credentials '
+        'do not show whether the volume is being migrated'),
 
     Row('is anything else',
         lambda c: True,

@@ -21,21 +21,22 @@ def _gauge(name: str, text: str, *labels: str) -> Any:
 
 _FINDINGS_GAUGE = _gauge(
     'nova_bdm_audit_findings',
-    'What the last complete audit found, by compute host; empty: none that '
-    'Nova knows.', 'reason', 'host')
+    'Findings of the last complete audit, by compute host; empty: no host '
+    'that Nova knows.', 'reason', 'host')
 _COMPLETE = _gauge(
     'nova_bdm_audit_complete',
-    '1: the last audit was complete; 0: it was not, and all else is of the '
-    'last one that was.')
+    '1: the last audit was complete; 0: it was not, and the other metrics are '
+    'of the last complete one.')
 _LAST_COMPLETE_TIME = _gauge(
     'nova_bdm_audit_last_success_timestamp_seconds',
     'When the last complete audit ended.')
 _SIZES = (
     _gauge('nova_bdm_audit_servers',
            'Servers that the last complete audit of whole lists read.'),
-    _gauge('nova_bdm_audit_volumes', 'Volumes that these servers claim.'),
+    _gauge('nova_bdm_audit_volumes', 'Volumes that the mappings of these '
+                                     'servers name.'),
     _gauge('nova_bdm_audit_attachments',
-           'Attachments of Cinder that it read.'))
+           'Attachments in Cinder that it read.'))
 
 #: All metrics of an audit, for the documentation.
 AUDIT_METRICS = (_FINDINGS_GAUGE, _COMPLETE, _LAST_COMPLETE_TIME, *_SIZES)

@@ -36,7 +36,7 @@ def read_plan(path: str) -> tuple[CloudFinding, ...]:
             with open(path, encoding='utf-8') as file:
                 rows = json.load(file)
         if not isinstance(rows, list):
-            raise ValueError('it is no list of findings')
+            raise ValueError('it is not a list of findings')
         return tuple(map(_finding, rows))
     except (OSError, ValueError) as exc:
         raise errors.BadInput(

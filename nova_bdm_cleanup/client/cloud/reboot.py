@@ -43,7 +43,8 @@ class RebootPreview:
         #: Why it must not be done; empty: it may.
         self.refusals: list[str] = []
         if server.is_busy:
-            self.refusals.append('it is changing (%s)' % server.task)
+            self.refusals.append(
+                'an operation on it is in progress (%s)' % server.task)
         elif server.status not in _REBOOTABLE:
             self.refusals.append(
                 'a server that is %s cannot be hard-rebooted%s' % (
@@ -53,7 +54,7 @@ class RebootPreview:
                     else ''))
         # Attachments of one volume have the same text.
         self.refusals += dict.fromkeys(
-            '%s of volume %s: %s; a person must look at it first' % (
+            '%s of volume %s: %s; an operator must look at it first' % (
                 i.withheld or i.reason, i.volume, i.explanation)
             for i in findings if i.stops_a_reboot
             # A reboot without a removal would not resolve it.
@@ -72,7 +73,7 @@ class RebootPreview:
         """Say why a finding needs no action any more; empty: it does."""
         verdict = self.verdict(finding)
         if verdict is None:
-            return 'it is gone already'
+            return 'it no longer exists'
         return 'it is healthy now' if verdict is Reason.HEALTHY else ''
 
     def over(self, findings: Iterable[CloudFinding]) -> list[Result]:
@@ -192,7 +193,7 @@ class Reboot(Change):
             waited = time.monotonic() - begin
             if waited >= self._timeout:
                 raise errors.Unanswered(
-                    'the %s of server %s is not over after %d s (%s)' % (
+                    'the %s of server %s has not ended after %d s (%s)' % (
                         what, server.id, waited, now.task_state))
             self._cloud.progress('%s of %s, seconds' % (what, server.id),
                                  int(waited))

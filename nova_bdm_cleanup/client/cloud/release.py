@@ -209,7 +209,7 @@ class Release(Change):
     def check(self) -> list[Result]:
         step, again = self._step, self._releaser.again(self._step)
         if again is None:
-            return [Result(step, Status.SKIPPED, 'it is gone already', True)]
+            return [Result(step, Status.SKIPPED, 'it no longer exists', True)]
         if (again.call, again.needs_look) == (step.call, step.needs_look):
             self._neighbours = self._others()
             return []
@@ -219,7 +219,7 @@ class Release(Change):
                 # With another attachment of the same volume, for example.
                 return [Result(step, Status.DONE, 'the volume is %s'
                                % volume.status, True)]
-        return [Result(step, Status.SKIPPED, again.explanation,
+        return [Result(step, Status.SKIPPED, str(again.advice),
                        again.is_settled)]
 
     def make(self) -> list[Result]:
@@ -229,8 +229,8 @@ class Release(Change):
             return [self._result()]
         except errors.ApiError as exc:
             raise errors.Unanswered(
-                'Cinder has accepted it; what came of it was not read back: '
-                '%s' % exc, exc.status) from exc
+                'Cinder has accepted the request, but its result could not be '
+                'read: %s' % exc, exc.status) from exc
 
     def _result(self) -> Result:
         """Read back the result of the call."""
@@ -251,7 +251,7 @@ class Release(Change):
             return failed('the attachment is still there')
         if self._others() != self._neighbours:
             return Result(step, Status.UNKNOWN, 'another attachment of the '
-                          'volume has changed: look at it')
+                                                'volume has changed; check it')
         if volume.status != step.expected:
             return failed('the volume is %s, not %s' % (
                 volume.status, step.expected))
@@ -271,7 +271,7 @@ class Release(Change):
 
 def _delete(cinder: CloudCinder, step: ReleaseStep) -> None:
     if not cinder.delete_attachment(step.attachment_id or ''):
-        raise errors.NotFound('the attachment is gone already')
+        raise errors.NotFound('the attachment no longer exists')
 
 
 def _complete_and_delete(cinder: CloudCinder, step: ReleaseStep) -> None:
@@ -281,7 +281,7 @@ def _complete_and_delete(cinder: CloudCinder, step: ReleaseStep) -> None:
     except (errors.Refused, errors.Conflict) as exc:
         # "Failed" would say that it is unchanged.
         raise errors.Unanswered(
-            'the attachment is attached by now, and %s' % exc,
+            'the attachment is now attached, and %s' % exc,
             exc.status) from exc
 
 
@@ -352,6 +352,6 @@ def read_connector(path: str) -> Connector:
     if not any(connector.get(key) for key in _IDENTITIES):
         # Some back ends take a missing key for "any".
         raise errors.BadInput(
-            'connector %s: it has nothing that a back end could know host %s '
-            'by (%s)' % (path, host, ', '.join(_IDENTITIES)))
+            'connector %s: it has none of the keys by which a back end knows '
+            'host %s (%s)' % (path, host, ', '.join(_IDENTITIES)))
     return Connector(connector)

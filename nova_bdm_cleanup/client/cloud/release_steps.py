@@ -11,6 +11,7 @@ import dataclasses
 import datetime
 from typing import Any
 
+from nova_bdm_cleanup.client.cloud.findings import Advice
 from nova_bdm_cleanup.client.cloud.held_attachments import (
     HELD_ATTACHMENTS,
     HeldAttachment,
@@ -34,6 +35,8 @@ class ReleaseStep:
     attachment: Attachment | None = None
     host: str | None = None
     since: datetime.datetime | None = None
+    #: The commands for an operator to run first.
+    commands: tuple[str, ...] = ()
     #: None: no call is allowed, and the explanation says why.
     call: Call | None = None
     connector: Mapping[str, Any] | None = None
@@ -43,6 +46,11 @@ class ReleaseStep:
     needs_look: bool = False
     #: The record is correct, so there is nothing to release.
     is_settled: bool = False
+
+    @property
+    def advice(self) -> Advice:
+        """Return the explanation with its commands."""
+        return Advice(self.explanation, self.commands)
 
     @property
     def attachment_id(self) -> str | None:
@@ -70,7 +78,8 @@ def _step(held: HeldVolume, row: Row[Any, Ruling]) -> ReleaseStep:
     return ReleaseStep(
         volume=held.volume.id, explanation=row.explain(held),
         attachment=held.attachment, host=held.host,
-        since=held.volume.updated_at, call=call,
+        since=held.volume.updated_at,
+        commands=row.outcome.commands(held), call=call,
         connector=held.connector.data,
         expected='' if call is None else 'in-use' if used else 'available',
         needs_look=held.needs_look, is_settled=row.outcome.is_settled)

@@ -51,7 +51,7 @@ _INFO = _gauge(
     'The plugin in the nova-compute of this host; always 1.', *_PROCESS_FACTS)
 _ACTIVE = _gauge(
     'nova_bdm_cleanup_active',
-    'Whether it is installed there (1), or was refused (0).')
+    'Whether it is installed there (1) or was refused (0).')
 _START_TIME = _gauge(
     'nova_bdm_cleanup_start_timestamp_seconds', 'When it was started.')
 _HEARTBEAT = _gauge(
@@ -59,7 +59,7 @@ _HEARTBEAT = _gauge(
     'When these metrics were written, which is every minute.')
 _FINDINGS_BY_REASON = _gauge(
     'nova_bdm_cleanup_findings',
-    'What the audit has found at servers of this host and is still so.',
+    'Open findings of the audit at servers of this host.',
     'reason')
 _OLDEST_FINDING = _gauge(
     'nova_bdm_cleanup_findings_oldest_timestamp_seconds',
@@ -70,24 +70,24 @@ _REMOVALS_SINCE_START = _counter(
     'reason', 'trigger')
 _REFUSALS_SINCE_START = _counter(
     'nova_bdm_cleanup_refusals_total',
-    'What was withheld, was skipped or failed since the start, by the reason '
-    'for that.', 'reason', 'trigger')
+    'Removals that were withheld, and cleanups and rounds that were skipped '
+    'or failed, since the start, by reason.', 'reason', 'trigger')
 _CINDER_SECONDS = prometheus_client.Summary(
     'nova_bdm_cleanup_look_duration_seconds',
-    'Time spent on asking Cinder, for each cleanup and each round of the '
-    'audit.', ('host', 'trigger'), registry=None)
+    'Time of the requests to Cinder, for each cleanup and each audit round.',
+    ('host', 'trigger'), registry=None)
 _REMOVALS_LAST_HOUR = _gauge(
     'nova_bdm_cleanup_removals_last_hour',
     'Mappings that were removed on this host within the last hour.')
 _REMOVALS_LIMIT = _gauge(
     'nova_bdm_cleanup_removals_per_hour_limit',
-    'How many of them there may be: max_removals_per_hour.')
+    'The limit of these removals: max_removals_per_hour.')
 _AUDIT_INTERVAL = _gauge(
     'nova_bdm_cleanup_audit_interval_seconds',
-    'Time from one round of the audit to the next; 0: there is none.')
+    'Time from one audit round to the next; 0: no audit.')
 _LAST_ROUND_TIME = _gauge(
     'nova_bdm_cleanup_audit_last_success_timestamp_seconds',
-    'When the last round began that succeeded.')
+    'When the last successful round began.')
 _LAST_ROUND_SECONDS = _gauge(
     'nova_bdm_cleanup_audit_duration_seconds', 'How long that round took.')
 _LAST_ROUND_SERVERS = _gauge(

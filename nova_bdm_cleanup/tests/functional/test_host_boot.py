@@ -84,7 +84,7 @@ class HundredServersTest(_HostBootTestCase):
                          self.requested_paths())
         skipped, = self.all_log_lines('skipped')
         self.assertEqual('timed-out', skipped.reason)
-        for words in (' s of [bdm_cleanup] timeout that one server has while '
+        for words in (' s of [bdm_cleanup] timeout for one server while '
                       'nova-compute starts',
                       'nothing is changed, the server is resumed'):
             self.assertIn(words, skipped.text)

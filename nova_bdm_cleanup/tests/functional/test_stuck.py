@@ -203,7 +203,7 @@ class InterruptedAttachTest(StuckTestCase):
         self.assertEqual(
             {volume: ('stuck', 'look: openstack bdm show ' + server.id)},
             self.run_audit(*NO_WAITING, server=server))
-        self.assert_refused('see "stuck" in the runbook', volume,
+        self.assert_refused('openstack bdm explain stuck', volume,
                             '--connector', self.connector_file())
         # Follow the runbook.
         self.cloud.stop(server)

@@ -126,10 +126,10 @@ class RefusalTest(FileTestCase):
 
     def test_what_is_no_file(self):
         os.mkdir(self.path)
-        self.assertRefused('something else than a file')
+        self.assertRefused('it is not a regular file')
         os.rmdir(self.path)
         os.mkfifo(self.path)
-        self.assertRefused('something else than a file')
+        self.assertRefused('it is not a regular file')
 
     def test_a_name_that_nobody_reads(self):
         for name in ('bdm', 'bdm.prom.txt', 'bdm.prom/', ''):
@@ -139,7 +139,7 @@ class RefusalTest(FileTestCase):
     def test_missing_directory(self):
         write(self.path, b'old\n')
         self.assertRefused(
-            'No such file', 'make the directory',
+            'No such file', 'create its directory',
             path=os.path.join(self.directory, 'none', 'bdm.prom'))
         self.assertRefused('Not a directory',
                            path=os.path.join(self.path, 'bdm.prom'))
@@ -153,7 +153,7 @@ class RefusalTest(FileTestCase):
     def test_the_file_of_another_user_in_a_sticky_directory(self):
         write(self.path, b'old\n')
         with self.as_other_user(0o1777):
-            self.assertRefused('of another user', 'sticky')
+            self.assertRefused('to another user', 'sticky')
             # The kernel agrees.
             self.assertRaises(PermissionError, os.replace, self.path,
                               self.path + '.old')

@@ -119,7 +119,7 @@ class HostTest(CheckCase):
         self.assertEqual([], os.listdir(self.directory))
         path = os.path.join(self.directory, 'none', 'bdm.prom')
         self.set(metrics_file=path)
-        self.expect(Code.FAILURE, 'metrics_file', path, 'make the directory')
+        self.expect(Code.FAILURE, 'metrics_file', path, 'create its directory')
 
     def test_a_check_that_breaks(self) -> None:
         """Check that it fails and does not stop the other checks."""
@@ -152,7 +152,7 @@ class RunningTest(CheckCase):
         self.start()
         self.set(None, host='vm')
         self.expect(Code.WARNING, 'running',
-                    'for compute1 give its --config-file')
+                    'for compute1, give its --config-file')
 
     def test_the_store_cannot_be_read(self) -> None:
         self.start()
@@ -192,7 +192,8 @@ class ServiceTokenTest(CheckCase):
     def test_another_role(self) -> None:
         self.become('member')
         self.expect(Code.WARNING, 'service_token',
-                    'no role "service" but member', 'service_token_roles')
+                    'does not have the role "service" (its roles: member)',
+                    'service_token_roles')
 
 
 class CinderVersionTest(CheckCase):
@@ -201,7 +202,7 @@ class CinderVersionTest(CheckCase):
         self.set('cinder', auth_type='password')
         cases: list[tuple[Any, ...]] = [
             *((Code.SUCCESS, self.body(version),
-               'its API has version %s, and 3.44 is needed' % version)
+               'its API has version %s; 3.44 is required' % version)
               for version in ('3.44', '3.71', '4.0')),
             *((Code.FAILURE, self.body(version),
                'has version %s' % version, 'upgrade Cinder')

@@ -80,7 +80,7 @@ class StateTest(base.CommandTest):
                 ('compute2', State.NOT_ACTIVE, 'ended'),
                 ('compute3', State.NOT_ACTIVE,
                  'not running in any nova-compute named compute3; for '
-                 'compute1 or compute2 give its --config-file')):
+                 'compute1 or compute2, give its --config-file')):
             found = status_of(host, self.path, base.NOON)
             self.assertEqual(state, found.state, host)
             self.assertIn(why, found.why)
@@ -176,8 +176,8 @@ class StatusCommandTest(base.CommandTest):
         self.store().record_failure(Round(
             failed=3, problem='no\x1b[31m answer', next=base.NOON))
         self.assertEqual(
-            '3, the last one with: no\\x1b[31m answer',
-            self.table()[1]['Failed since'])
+            '3; the last error: no\\x1b[31m answer',
+            self.table()[1]['Failed rounds'])
 
     def test_an_upgrade_without_a_restart(self):
         self.start(facts={**FACTS, 'version': '0.9'})
@@ -246,8 +246,8 @@ class StatusCommandTest(base.CommandTest):
         code, table = self.table()
         self.assertEqual((1, {'Host', 'State', 'Options'}), (code, set(table)))
         self.assertIn(
-            'not-active: not running in any nova-compute named compute1; it '
-            'needs [bdm_cleanup] mode = enforce (or observe) and a restart',
+            'not-active: not running in any nova-compute named compute1; to '
+            'activate it: set [bdm_cleanup] mode = enforce (or observe) and',
             table['State'])
         self.assertFalse(os.path.exists(self.path))
 

@@ -120,9 +120,9 @@ class UndoTest(base.CommandTest):
         entry = self.record(base.removal(1, boot_index=1, device_type='lun'),
                             done=[1])
         out = self.journal('undo', entry)[1]
-        self.assertIn('# It will not get back its place 1 in the boot order',
+        self.assertIn('# Not restored: its place 1 in the boot order',
                       out)
-        self.assertIn('# It will not get back its device type lun', out)
+        self.assertIn('# Not restored: its device type lun', out)
 
     def undone(self, entry, *volumes):
         """Return the exit code, the attached volumes and the output."""
@@ -143,7 +143,8 @@ class UndoTest(base.CommandTest):
                 # Cinder may have been wrong: --volume overrides it.
                 (missing, {'done': [1, 2]}, (one,), 0, [one], ''),
                 ([base.removal(1, 'duplicate-mapping')], {'done': [1]}, (),
-                 1, [], 'the server has volume %s by another mapping' % one),
+                 1, [], 'the server has volume %s through another '
+                        'mapping' % one),
                 # Cinder would also attach a multiattach volume here.
                 ([elsewhere, base.removal(2)], {'done': [1, 2]}, (), 0, [two],
                  '# Nothing to undo: volume %s was attached to another server'
@@ -169,7 +170,7 @@ class UndoTest(base.CommandTest):
                 (perhaps, {'done': [1, 2, 3]}, (three, one), 0, [one, three],
                  ''),
                 (perhaps, {'done': [1, 2, 3]}, ('other',), 2, [],
-                 'no mapping of volume other')):
+                 'no removal of volume other')):
             entry = self.record(*actions, **end)
             row = actions, end, volumes
             found = self.undone(entry, *volumes)

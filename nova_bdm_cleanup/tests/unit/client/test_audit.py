@@ -146,7 +146,7 @@ class AuditBdmTest(commandcase.CommandCase):
                  '2 projects are named theirs; give one of their IDs: other, '
                  'twin'),
                 ('theirs', 'member', ExitCode.REFUSED,
-                 'Keystone does not tell which project theirs is')):
+                 'Keystone does not show project theirs')):
             self.assertEqual((code, None), self.bdm(
                 'audit', '--project', name, user=user))
             self.assertIn(words, self.stderr.getvalue())

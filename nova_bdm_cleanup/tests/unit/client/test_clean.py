@@ -170,8 +170,8 @@ class CleanBdmTest(CleanCase):
                               'skipped: not begun'],
             'clean', 'alpha', 'beta', '--yes')
         self.assertEqual(1, self.cloud.asked('POST'))
-        self.assertIn('1 removed, 1 skipped; stopped where it failed '
-                      '(--keep-going goes on)', self.log.output)
+        self.assertIn('1 removed, 1 skipped; stopped at the failure '
+                      '(--keep-going continues)', self.log.output)
 
     def test_keep_going(self) -> None:
         self.cloud.lose_attachment(self.other)
@@ -258,7 +258,9 @@ class CleanBdmTest(CleanCase):
         self.break_volume()
         self.reboot()
         rows = self.assert_results(
-            ExitCode.PARTLY, ['refused: it is changing (stopping)', 'removed'],
+            ExitCode.PARTLY, [
+                'refused: an operation on it is in progress (stopping)',
+                'removed'],
             'clean', 'alpha', 'beta', '--yes')
         self.assertEqual([(self.beta, None), (self.alpha, self.disk)],
                          [(r['Server'], r['Volume']) for r in rows])
@@ -281,7 +283,7 @@ MEANWHILE: tuple[tuple[str, Callable[[Any], object], str], ...] = (
     ('moved', lambda t: t.alter(host='compute2'),
      'the server is on host compute2 now'),
     ('changing', lambda t: t.alter(task='deleting'),
-     'it is changing (deleting)'),
+     'an operation on it is in progress (deleting)'),
     ('more to remove', lambda t: t.cloud.attachment(
         'stale', t.alpha, t.cloud.volume('more', 'in-use')),
      'a reboot would also remove volume %(more)s (stale-attachment)'),
@@ -341,8 +343,8 @@ class PlanTest(CleanCase):
         self.cloud.lose_attachment(self.other)
         path = self.plan()
         self.cloud.mappings[self.beta].clear()
-        self.again(path, 'skipped: it is gone already', 'removed')
-        self.again(path, *['skipped: it is gone already'] * 2)
+        self.again(path, 'skipped: it no longer exists', 'removed')
+        self.again(path, *['skipped: it no longer exists'] * 2)
         self.assertEqual(1, self.cloud.asked('POST'))
 
     def test_changed_since(self) -> None:
@@ -378,5 +380,5 @@ class PlanTest(CleanCase):
         self.cloud.servers[self.beta]['OS-EXT-STS:task_state'] = 'stopping'
         self.assert_results(ExitCode.PARTLY, [
             'skipped: server %s does not exist' % self.alpha,
-            'refused: it is changing (stopping)'],
+            'refused: an operation on it is in progress (stopping)'],
             'clean', '--plan', path, '--yes')

@@ -46,7 +46,7 @@ class ReleaseBdmTest(commandcase.CommandCase):
             'host'] = 'elsewhere'
         code, (row,) = self.bdm('release', '--orphans', '--yes')
         self.assertEqual((ExitCode.OK, mine), (code, row['Volume']))
-        self.assertIn('1 attachment was left', self.stderr.getvalue())
+        self.assertIn('1 attachment was skipped', self.stderr.getvalue())
         self.assertEqual((ExitCode.OK, []),
                          self.bdm('release', '--orphans', '--yes'))
         # A release by ID says why.
@@ -61,7 +61,7 @@ class ReleaseBdmTest(commandcase.CommandCase):
         self.cloud.deleted.clear()
         self.assertEqual((ExitCode.OK, []),
                          self.bdm('release', '--orphans', '--yes'))
-        self.assertIn('1 attachment was left', self.stderr.getvalue())
+        self.assertIn('1 attachment was skipped', self.stderr.getvalue())
         code, (row,) = self.bdm('release', '--plan', path, '--yes')
         self.assertEqual(ExitCode.REFUSED, code)
         self.assertIn('refused: another Nova may have the server',
@@ -150,7 +150,7 @@ class ReleaseBdmTest(commandcase.CommandCase):
             code, _ = self.bdm('release', *arguments, '--connector', 'none',
                                '--yes')
             self.assertEqual(ExitCode.BAD_INPUT, code)
-            self.assertIn('your word', self.stderr.getvalue())
+            self.assertIn('confirms that no host', self.stderr.getvalue())
             self.assertEqual(asked, len(self.cloud.requests))
 
 
@@ -183,7 +183,7 @@ class PlanTest(commandcase.CommandCase):
         path = self.plan()
         self.bdm('release', loopback.uid('second'), '--yes')
         self.assert_results(
-            ExitCode.OK, ['skipped: nothing is left to do',
+            ExitCode.OK, ['skipped: nothing remains to be done',
                           'released: the volume is available'],
             'release', '--plan', path, '--yes')
         code, rows = self.bdm('release', '--plan', path, '--yes')
@@ -196,7 +196,7 @@ class PlanTest(commandcase.CommandCase):
         self.cloud.volumes[self.disk]['status'] = 'detaching'
         path = self.plan()
         for result in ('released: the volume is in-use',
-                       'skipped: nothing is left to do'):
+                       'skipped: nothing remains to be done'):
             self.assert_results(ExitCode.OK, [result],
                                 'release', '--plan', path, '--yes')
 

@@ -124,7 +124,7 @@ class PageTest(ReportCase):
         with mock.patch('os.replace', autospec=True,
                         side_effect=OSError(errno.ENOSPC, 'No space left')):
             self.audit()
-        self.assertIn('it is left as it was', self.stderr.getvalue())
+        self.assertIn('it is unchanged', self.stderr.getvalue())
         self.assertEqual('of yesterday', self.content())
 
     def test_more_than_anybody_reads(self) -> None:

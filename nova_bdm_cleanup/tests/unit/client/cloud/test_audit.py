@@ -281,7 +281,7 @@ class GapsTest(AuditCase):
         finding, = self.audit()
         self.assertEqual(first, finding.server)
         [gap] = self.auditor.gaps
-        self.assertIn('server %s, and what was still to be looked at'
+        self.assertIn('server %s, and the rest of the audit'
                       % second, gap)
 
     def test_a_list_that_is_refused(self) -> None:
@@ -360,8 +360,8 @@ class RightsTest(AuditCase):
             self.other: 'openstack bdm show ' + self.beta},
             {v: str(i.action).partition('ask an administrator: ')[2]
              for v, i in found.items()})
-        for volume, words in ((loopback.uid('stale'), 'is migrating'),
-                              (self.other, 'you cannot see which')):
+        for volume, words in ((loopback.uid('stale'), 'is being migrated'),
+                              (self.other, 'do not show which')):
             self.assertIn(words, found[volume].explanation)
 
 
@@ -460,7 +460,7 @@ class FloodTest(AuditCase):
              'look: openstack bdm release %s --max 5000' % volume),
             (last.reason, last.volume, last.server, last.attachment,
              last.count, str(last.action)))
-        self.assertIn('and 4950 more like these', last.explanation)
+        self.assertIn('4950 more attachments of this volume', last.explanation)
         self.assertEqual(1, self.cloud.asked('/volumes/' + volume))
         self.assertEqual(1, self.cloud.asked(
             '/attachments/detail.*volume_id=' + volume))
@@ -492,8 +492,8 @@ class FloodTest(AuditCase):
         self.assertEqual({Reason.STALE_ATTACHMENT},
                          {i.reason for i in self.audit()})
         self.assertEqual(
-            ['volume %s: 10 more attachments of it name servers that Nova '
-             'did not list; they were not looked at' % volume],
+            ['volume %s: 10 more attachments of this volume name servers that '
+             'Nova did not list; they were not looked at' % volume],
             self.auditor.gaps)
 
     def test_a_server_with_two_volumes_is_asked_for_once(self) -> None:

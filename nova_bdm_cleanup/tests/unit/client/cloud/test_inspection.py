@@ -55,7 +55,7 @@ class InspectionTest(InspectionCase):
         self.assertEqual(['duplicate-mapping'] * 2,
                          [str(f.reason) for f in seen.findings])
         self.assertEqual((), seen.plan.due)
-        self.assertIn('which the API does not show',
+        self.assertIn('the API does not show that',
                       seen.findings[0].explanation)
         self.assertEqual({'look'}, {
             str(i.remedy) for i in findings.findings_of(seen)})

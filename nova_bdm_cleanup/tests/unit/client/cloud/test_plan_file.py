@@ -76,8 +76,9 @@ class ReaderTest(base.TestCase):
                 ('Expecting value', ''), ('Expecting value', 'Server,Host'),
                 ('Expecting property name', '[{'),
                 # An earlier plan format.
-                ('no list of findings', {'format': 'nova-bdm-cleanup plan'}),
-                ('no list of findings', '7'), ('has no "Server"', [7]),
+                ('not a list of findings', {
+                    'format': 'nova-bdm-cleanup plan'}),
+                ('not a list of findings', '7'), ('has no "Server"', [7]),
                 *(('has no "%s"' % field, [{
                     k: v for k, v in ROW.items() if k != field}])
                   for field in ROW if field not in ('Action', 'Device')),

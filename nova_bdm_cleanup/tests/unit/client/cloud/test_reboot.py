@@ -57,7 +57,9 @@ class LookTest(RebootCase):
 
     def test_server_that_is_changing(self) -> None:
         plan = self.look(**{'OS-EXT-STS:task_state': 'rebooting_hard'})
-        self.assertEqual(['it is changing (rebooting_hard)'], plan.refusals)
+        self.assertEqual(
+            ['an operation on it is in progress (rebooting_hard)'],
+            plan.refusals)
         self.assertEqual([], plan.findings)
 
     def test_what_another_command_frees(self) -> None:
@@ -132,7 +134,7 @@ class RunTest(RebootCase):
         exc = self.assertRaises(
             errors.Unanswered, self.run_reboot,
             *['reboot_started_hard'] * 20, timeout=10)
-        self.assertIn('is not over after 10 s (reboot_started_hard)',
+        self.assertIn('has not ended after 10 s (reboot_started_hard)',
                       str(exc))
         self.assertEqual(10.0, self.time)
 

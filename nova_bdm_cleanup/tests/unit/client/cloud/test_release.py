@@ -253,7 +253,7 @@ class ActTest(ReleaserCase):
                 change, volume, neighbour))
             self.assertEqual(
                 [(False, 'unknown: another attachment of the volume has '
-                         'changed: look at it')],
+                         'changed; check it')],
                 self.release(Target(volume, loopback.uid(
                     'attachment of orphan-%d' % number))), number)
 
@@ -298,7 +298,7 @@ class ActTest(ReleaserCase):
         self.cloud.on('DELETE ', stop)
         [(done, text)] = self.release(Target(self.volume))
         self.assertFalse(done)
-        self.assertIn('unknown: Cinder has accepted it', text)
+        self.assertIn('unknown: Cinder has accepted the request', text)
 
     def test_completed_and_not_deleted(self) -> None:
         """Do not report "failed": the attachment has changed."""
@@ -309,7 +309,7 @@ class ActTest(ReleaserCase):
             record['status'] = 'reserved'
             [(done, text)] = self.release(Target(self.volume))
             self.assertEqual((False, 'attached'), (done, record['status']))
-            self.assertIn('unknown: the attachment is attached by now', text)
+            self.assertIn('unknown: the attachment is now attached', text)
             self.assertIn(str(status), text)
 
     def test_changed_since_the_plan(self) -> None:
@@ -318,14 +318,14 @@ class ActTest(ReleaserCase):
         record = self.cloud.attachments[self.attachment]
         for change, done, words in (
                 (lambda: volume.update(status='maintenance'), False,
-                 'skipped: the volume is maintenance'),
+                 'skipped: a volume that is maintenance'),
                 (lambda: record.update(host='elsewhere'), False,
                  'skipped: host elsewhere'),
                 (lambda: self.cloud.on('GET .*/volumes/%s$' % self.volume,
                                        lambda: wire.page(503)),
                  False, 'failed: '),
                 (lambda: self.cloud.lose_attachment(self.volume), True,
-                 'skipped: it is gone already')):
+                 'skipped: it no longer exists')):
             self.cloud.calm()
             volume.update(status='in-use')
             record.update(host='compute1')
@@ -490,9 +490,10 @@ class ConnectorTest(unit_base.TestCase):
         for content, words in (
                 ('', 'Expecting value'), ('{', 'Expecting property name'),
                 ('{}', 'it names no host'), ('"none"', 'it names no host'),
-                ('{"host": "compute1"}', 'could know host compute1 by'),
+                ('{"host": "compute1"}',
+                 'by which a back end knows host compute1'),
                 ('{"host": "compute1", "wwpns": [], "ip": ""}',
-                 'could know host compute1 by'),
+                 'by which a back end knows host compute1'),
                 ('[]', 'it names no host'), ('{"host": ""}', 'no host'),
                 ('{"host": 7}', 'no host')):
             exc = self.assertRaises(errors.BadInput, self.connector, content)

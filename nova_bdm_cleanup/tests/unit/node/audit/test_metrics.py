@@ -206,7 +206,7 @@ class FileTest(MetricsTestCase):
         for _ in range(3):
             self.file.write()
         self.assertEqual(1, self.log.output.count(
-            '[bdm_cleanup] metrics_file: %s: there is something else'
+            '[bdm_cleanup] metrics_file: %s: it is not a regular file'
             % self.path))
         os.rmdir(self.path)
         self.file.write()

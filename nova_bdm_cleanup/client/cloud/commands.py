@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command lines that are shown to an operator.
+
+A command for another machine begins with the name of that machine.
+"""
+
+from __future__ import annotations
+
+from nova_bdm_cleanup.client.cloud.nova import ComputeServer
+
+_GET_CONNECTOR = 'nova-manage volume_attachment get_connector --json > %s'
+
+
+def clean(server: str | None) -> str:
+    return 'openstack bdm clean %s' % server
+
+
+def explain(reason: str) -> str:
+    return 'openstack bdm explain %s' % reason
+
+
+def show(server: str | None) -> str:
+    return 'openstack bdm show %s' % server
+
+
+def detach(server: str, volume: str) -> str:
+    return 'openstack server remove volume %s %s' % (server, volume)
+
+
+def new_attachment(server: ComputeServer, volume: str) -> tuple[str, ...]:
+    """Return the commands that give a mapping a new attachment."""
+    return (
+        'openstack server stop %s' % server.id,
+        'on %s: %s' % ('host ' + server.host if server.host else 'its host',
+                       _GET_CONNECTOR % 'connector.json'),
+        'on a controller: nova-manage volume_attachment refresh %s %s '
+        'connector.json' % (server.id, volume),
+        'openstack server start %s' % server.id)
+
+
+def release_with_connector(target: str, host: str | None) -> tuple[str, ...]:
+    """Return the commands that release a volume or an attachment of a host.
+
+    :param host: the host that had it, if known
+    """
+    return (
+        'on %s: %s' % ('host ' + host if host else 'the host that had it',
+                       _GET_CONNECTOR % 'FILE'),
+        'openstack bdm release --connector FILE %s' % target)
+
+
+def release_without_host(target: str) -> str:
+    return ('if no host ever had it: openstack bdm release --connector none '
+            '%s' % target)
