@@ -24,6 +24,22 @@ class ReleaseBdmTest(commandcase.CommandCase):
         self.assertEqual([], self.cloud.driver)
         self.assertEqual(0, self.cloud.asked('^(DELETE|POST)'))
 
+    def test_commands_on_lines_of_their_own(self) -> None:
+        volume = self.cloud.volume('data', 'in-use')
+        lines = self.table('release', volume, '--dry-run',
+                           width=60).splitlines()
+        self.assertEqual([
+            '   on the host that had it: nova-manage volume_attachment '
+            'get_connector --json > FILE',
+            '   openstack bdm release --connector FILE ' + volume,
+            '   if no host ever had it: openstack bdm release --connector '
+            'none ' + volume], lines[-3:])
+        self.assertTrue(lines[-4].endswith('host:'), lines)
+        self.assertTrue(all(len(line) <= 60 for line in lines[-6:-3]), lines)
+        row, = self.bdm('release', volume, '--dry-run')[1]
+        self.assertIn('host: on the host that had it: nova-manage',
+                      row['Explanation'])
+
     def test_question(self) -> None:
         volume = self.orphan()
         for answer, code in (('n', ExitCode.REFUSED), ('y', ExitCode.OK)):

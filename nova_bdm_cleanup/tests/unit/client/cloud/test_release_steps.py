@@ -413,6 +413,17 @@ class CoverageTest(base.TestCase):
             for row in table.rows if id(row) not in tested])
 
 
+class WordsTest(base.TestCase):
+
+    def test_no_command_in_prose(self) -> None:
+        """Show every command apart, where the output does not break it."""
+        for table in (held_attachments.HELD_ATTACHMENTS,
+                      held_volumes.HELD_VOLUMES):
+            for row in table.rows:
+                for name in ('openstack ', 'nova-manage', 'virsh'):
+                    self.assertNotIn(name, row.words)
+
+
 class WayOutTest(base.TestCase):
     """Advice for after the rollback of a detach."""
 
