@@ -97,7 +97,8 @@ def _commands() -> Iterator[str]:
         yield 'exit codes of %s: %s' % (
             name, ', '.join(re.findall(r'\b\d+\b', codes)))
     for name, columns in _COLUMNS.items():
-        yield 'columns of %s: %s' % (name, ', '.join(columns))
+        for column in columns:
+            yield 'column of %s: %s' % (name, column)
 
 
 def _codes_of_the_node() -> Iterator[str]:
