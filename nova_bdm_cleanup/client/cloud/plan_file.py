@@ -59,7 +59,7 @@ def _finding(row: Any) -> CloudFinding:
         if not isinstance(row, dict) or name not in row:
             raise ValueError('a finding has no "%s"' % name)
         if not isinstance(row[name], (str, type(None))):
-            raise ValueError('"%s" is no text' % name)
+            raise ValueError('"%s" is not a text' % name)
     since = row['Since']
     if row['Reason'] not in _REASONS_BY_CODE:
         raise ValueError('unknown reason %s' % row['Reason'])

@@ -84,7 +84,7 @@ class ReaderTest(base.TestCase):
                   for field in ROW if field not in ('Action', 'Device')),
                 ('unknown reason odd', [{**ROW, 'Reason': 'odd'}]),
                 ("'odd' is not a valid Remedy", [{**ROW, 'Remedy': 'odd'}]),
-                ('"Server" is no text', [{**ROW, 'Server': 7}]),
+                ('"Server" is not a text', [{**ROW, 'Server': 7}]),
                 ('yesterday', [{**ROW, 'Since': 'yesterday'}])):
             exc = self.assertRaises(errors.BadInput, self.read, content)
             for part in (words, 'plan file ' + self.path,
