@@ -149,7 +149,7 @@ def clean_error(t: Trial) -> str:
     t.expect(server, 'ACTIVE', 'root A')
     answer = bdm(t, OK, ADMIN, 'clean', '--yes', '--plan', str(plan))
     t.equal('rows of the second run', rows(answer, 'Result'),
-            [('skipped: it is gone already',)])
+            [('skipped: it no longer exists',)])
     return 'ACTIVE, mapping removed, exit code 0; a second run skips it'
 
 
