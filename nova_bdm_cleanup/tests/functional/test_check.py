@@ -48,7 +48,7 @@ class CheckTest(base.FunctionalTestCase):
         (cinder, _), (version, details), (nova, _), (service, _) = self.check(
             'cinder', 'cinder_version', 'nova', 'service_token')
         self.assertEqual({Code.SUCCESS}, {cinder, version, nova, service})
-        self.assertRegex(details, r'version 3\.\d\d, and 3\.44 is needed')
+        self.assertRegex(details, r'version 3\.\d\d; 3\.44 is required')
         self.assertTrue(all(request.has_service_token
                             for request in self.cloud.proxy.requests))
 

@@ -208,8 +208,8 @@ class SecondNovaTest(commands.CommandWithWitnessTestCase):
         self.assertEqual((ExitCode.OK, deleted), (code, row['Volume']), row)
         self.assertIn('Nova has deleted server', row['Explanation'])
         self.assertRegex(self.stderr.getvalue(),
-                         r'2 attachments were left, of servers that another '
-                         r'Nova may have')
+                         r'2 attachments were skipped: another Nova may have '
+                         r'the servers')
         self.assertEqual('available', self.volume_status(deleted))
         self.check_untouched()
 
