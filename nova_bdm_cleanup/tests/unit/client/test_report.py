@@ -164,7 +164,7 @@ class BrowserTest(ReportCase):
         title = re.search('<title>(.*)</title>', page)
         assert title is not None
         seen = json.loads(title.group(1).replace('&quot;', '"'))
-        reasons = ['server-gone', 'volume-unreferenced', 'volume-available']
+        reasons = ['server-gone', 'volume-available', 'volume-unreferenced']
         for words, found in (
                 ('', reasons), ('server-gone', ['server-gone']),
                 ('compute1', ['server-gone', 'volume-available']),
