@@ -21,7 +21,7 @@ version = release = VERSION
 root_doc = 'index'
 # What a page shows without saying so is a log line or what a command prints.
 highlight_language = 'none'
-# Sphinx brings this theme along: a search, and nobody else's name.
+# Sphinx has this theme; it has a search, and names no other project.
 html_theme = 'alabaster'
 html_static_path = ['_static']
 html_sidebars = {

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Cinder back end of sparse files shown as loop devices.
 
-Its connections are os-brick's and Nova's own kind ``local``: the path of a
+Its connections have the type ``local`` of os-brick and Nova: the path of a
 block device.  As with iSCSI or Fibre Channel, the path exists only while a
 host is connected, so a server that still needs a volume without an export
 fails to start.
 
-The path is a link of the volume's own, as below /dev/disk/by-path, and not
-/dev/loopN: a loop device in use survives being freed until its last user
+The path is a symlink for this volume only, as in /dev/disk/by-path, and not
+/dev/loopN: a loop device in use survives ``losetup -d`` until its last user
 closes it, and its number then goes to another volume.
 """
 
@@ -24,7 +24,7 @@ from oslo_log import log as logging
 
 LOG = logging.getLogger(__name__)
 
-OPTIONS = [cfg.StrOpt('e2e_loop_dir', help='Where the files lie.')]
+OPTIONS = [cfg.StrOpt('e2e_loop_dir', help='Directory of the volume files.')]
 cfg.CONF.register_opts(OPTIONS, group=configuration.SHARED_CONF_GROUP)
 
 
@@ -60,7 +60,7 @@ class LoopDriver(driver.VolumeDriver):
             stream.truncate(volume['size'] << 30)
 
     def delete_volume(self, volume: Any) -> None:
-        self._hide(volume)
+        self._remove_device(volume)
         if os.path.exists(self._file(volume)):
             os.unlink(self._file(volume))
 
@@ -91,11 +91,11 @@ class LoopDriver(driver.VolumeDriver):
         attachments = objects.VolumeAttachmentList.get_all_by_volume_id(
             context.get_admin_context(), volume['id'])
         connected = [one for one in attachments if one.connection_info]
-        # The attachment that goes is still in the list.
+        # The attachment being terminated is still in the list.
         if connector is None or len(connected) <= 1:
-            self._hide(volume)
+            self._remove_device(volume)
 
-    def _hide(self, volume: Any) -> None:
+    def _remove_device(self, volume: Any) -> None:
         if os.path.lexists(self._link(volume)):
             os.unlink(self._link(volume))
         for device in _losetup('-n', '-O', 'NAME', '-j', self._file(volume)):

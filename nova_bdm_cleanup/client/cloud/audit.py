@@ -188,7 +188,8 @@ class CloudAudit:
             yield from self._look_at_strangers(books.strangers())
         if has_servers and has_attachments:
             yield from self._each('volumes without a server', 'volume',
-                                  books.nobodys_volumes(), self._nobodys)
+                                  books.unreferenced_volumes(),
+                                  self._unreferenced)
 
     def _read(self, what: str, pages: Iterable[list[Entry]],
               add: Callable[[list[Entry]], None]) -> bool:
@@ -378,7 +379,7 @@ class CloudAudit:
             sides=sides_of(['the server does not exist, or is not visible'],
                            volume, [attachment]))
 
-    def _nobodys(self, volume_id: str) -> Iterable[CloudFinding]:
+    def _unreferenced(self, volume_id: str) -> Iterable[CloudFinding]:
         """Yield a volume that is taken, if no server has it."""
         volume = self._cinder.volume(volume_id)
         if volume is None or volume.status not in facts.TAKEN:

@@ -100,7 +100,7 @@ class CrossCheck:
                 found.setdefault(volume, {})[name] = server
         return found
 
-    def nobodys_volumes(self) -> list[str]:
+    def unreferenced_volumes(self) -> list[str]:
         """Return volumes that are taken but that no server has."""
         held = set(self.claims())
         held.update(v for v, server in self._records.values()

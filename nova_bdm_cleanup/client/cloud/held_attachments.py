@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An attachment to release: its facts, and the call that may follow.
+"""An attachment that is to be released: its facts, and the call to Cinder.
 
 The volume's own facts and rows are in :mod:`held_volumes`.
 """
@@ -45,10 +45,10 @@ class HeldAttachment(HeldVolume):
         return self.attachment.status == 'attached'
 
     @property
-    def is_said_unconnected(self) -> bool:
+    def operator_says_unconnected(self) -> bool:
         """Return whether the operator says that no host was given access.
 
-        And no record in Cinder shows that a host was.
+        Never if a record in Cinder shows that a host was.
         """
         return self.connector.is_none and self.attachment.is_legacy
 
@@ -63,24 +63,27 @@ class HeldAttachment(HeldVolume):
         return self.server is not None and self.server.id in self.claimed_by
 
     @property
-    def host_has_mapping(self) -> bool:
-        """Return whether it has a mapping, and a host runs, or ran, it."""
+    def unshelved_has_mapping(self) -> bool:
+        """Return whether the server has a mapping and is not shelved."""
         return (self.server is not None and self.server_has_mapping
                 and not self.server.is_shelved)
 
     @property
     def is_half_attached(self) -> bool:
-        return self.host_has_mapping and not self.is_attached
+        return self.unshelved_has_mapping and not self.is_attached
 
     @property
     def is_out_of_step(self) -> bool:
         """Return whether only the volume's state is wrong."""
-        return (self.host_has_mapping and self.is_attached
+        return (self.unshelved_has_mapping and self.is_attached
                 and self.volume.status in ('attaching', 'reserved'))
 
     @property
     def is_unfinished(self) -> bool:
-        """Return whether an attach reached the host; the mapping names it."""
+        """Return whether an attach reached the host but was not completed.
+
+        The mapping names the attachment.
+        """
         disk = self.holder.disk
         return (self.is_half_attached and self.attachment.connected
                 and disk is not None
@@ -100,13 +103,13 @@ class HeldAttachment(HeldVolume):
         return bool(
             self.connector.host or self.attachment.connected
             or self.attachment.is_legacy and (
-                self.host is not None or not self.is_said_unconnected))
+                self.host is not None or not self.operator_says_unconnected))
 
     @property
     def unfinished_neighbours(self) -> list[Attachment]:
-        """Return attachments with an operation that Cinder would disturb.
+        """Return other attachments whose operation the call would disturb.
 
-        Cinder would compute a volume state while they are under way.
+        Cinder would compute the volume's state while they are in progress.
         Attachments to servers that Nova does not know do not count.
         """
         gone = {s for s, h in self.holders.items() if h.server is None}
@@ -138,7 +141,7 @@ class HeldAttachment(HeldVolume):
     # Words
 
     @property
-    def wait_or_not(self) -> str:
+    def wait_suffix(self) -> str:
         return self.wait_for_stuck and ': ' + self.wait_for_stuck
 
     @property
@@ -191,7 +194,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
 
     *VOLUME_ROWS,
 
-    row('names no server: an image store\'s or a backup\'s',
+    row('names no server: it is of an image store or of a backup',
         lambda a: not a.attachment.server_id,
         'the attachment names no server: another service than Nova uses the '
         'volume'),
@@ -233,8 +236,8 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
         'server {it.server.id} uses the volume through another attachment',
         commands=lambda a: a.show),
 
-    row('is not ``attached``, its server has a mapping of the volume, which '
-        'changed within ``--stuck-after``',
+    row('is not ``attached``, its server has a mapping of the volume, and the '
+        'volume changed within ``--stuck-after``',
         lambda a: a.is_half_attached and a.wait_for_stuck,
         'the volume is being attached: {it.wait_for_stuck}'),
 
@@ -284,7 +287,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
         'another attachment of it is not ``attached``',
         lambda a: a.is_out_of_step and (
             a.wait_for_stuck or a.unfinished_neighbours),
-        'the volume is being attached{it.wait_or_not}'),
+        'the volume is being attached{it.wait_suffix}'),
 
     row('is ``attached``, its server has a mapping that names it or none, '
         'and the volume is ``attaching`` or ``reserved``: only the state of '
@@ -301,8 +304,8 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
         'server {it.server.id} uses the volume; nothing to release',
         is_settled=True),
 
-    # A reboot leaves a detaching volume alone, and takes one that is in use
-    # without a mapping for stale.
+    # A reboot leaves a detaching volume alone, but treats one that is in use
+    # without a mapping as stale.
     row('is ``attached``, its server exists, and the volume is ``detaching`` '
         'for less than ``--stuck-after``',
         lambda a: a.server and a.is_being_detached and a.wait_for_stuck,
@@ -340,7 +343,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
         'removes the attachment in the safe order',
         commands=lambda a: a.clean),
 
-    # A reboot does not delete it.
+    # A reboot does not delete an attachment from before Queens.
     row('is stale and from before Queens, and its server is on a host and not '
         'stopped, unless Cinder names no host and ``--connector none`` is '
         'given',
@@ -396,8 +399,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
         '{it.why_unused}',
         Call.DELETE),
 
-    # No record shows whether a host was given access by a call that leaves
-    # no record.
+    # A call that leaves no record may have given a host access.
     row('is unused, only reserves the volume, and ``--connector FILE`` is not '
         'given: the back end is not called',
         lambda a: (a.attachment.status == 'reserved'
@@ -420,10 +422,10 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
         '{it.why_unused}, but Cinder has no connector of it, and the volume '
         'has other attachments'),
 
-    # Created by a call to Cinder that was not Nova's and lets no host in.
+    # Created by a call to Cinder that is not Nova's and gives no host access.
     row('is unused, ``--connector none`` is given, and Cinder names a host '
         'that had it',
-        lambda a: a.is_said_unconnected and a.host,
+        lambda a: a.operator_says_unconnected and a.host,
         '{it.why_unused}, but Cinder says that host {it.host} had the '
         'volume, so --connector none is refused; give the connector of that '
         'host',
@@ -431,7 +433,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
 
     row('is unused, ``--connector none`` is given, and the volume is '
         'multiattach: a host of another server may have it without a record',
-        lambda a: a.is_said_unconnected and a.volume.multiattach,
+        lambda a: a.operator_says_unconnected and a.volume.multiattach,
         '{it.why_unused}, but the volume is multiattach, so --connector none '
         'is refused; give the connector of a host',
         commands=lambda a: a.with_connector),
@@ -439,7 +441,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
     row('is unused, Cinder has neither its connector nor its host, and '
         '``--connector none`` confirms that no host ever had it: the back end '
         'is not called',
-        lambda a: a.is_said_unconnected,
+        lambda a: a.operator_says_unconnected,
         '{it.why_unused}, and --connector none confirms that no host ever had '
         'the volume',
         Call.DELETE),

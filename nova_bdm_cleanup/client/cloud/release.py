@@ -35,22 +35,22 @@ class Target:
 
 
 class Releaser:
-    """The planner of a release."""
+    """The planner of a release of volumes."""
 
     def __init__(self, cloud: inspection.Cloud, connector: Connector) -> None:
         self._cloud = cloud
         self._nova = cloud.nova
         self.cinder = cloud.cinder
         self._connector = connector
-        #: The servers that claim a volume, as the last scan found them.
-        self._claims: dict[str, set[str]] = {}
+        #: The servers with a mapping of a volume, as of the last scan.
+        self._mapped_by: dict[str, set[str]] = {}
         #: The compute hosts of this Nova.
         self._hosts: frozenset[str] = frozenset()
         #: The servers that Nova does not know.
         self._gone: dict[str, Holder] = {}
 
     def check(self) -> None:
-        """Check that "Nova does not know it" is reliable.
+        """Check that a server is gone if Nova does not know it.
 
         :raises Refused: when it is not
         """
@@ -106,12 +106,12 @@ class Releaser:
     # The facts
 
     def _scan(self, volume_ids: frozenset[str]) -> None:
-        """Find the servers, of all projects and cells, that claim volumes.
+        """Find the servers, of all projects and cells, that have the volumes.
 
-        Servers that wait for their reclaim are not listed; they are
+        Servers in the state SOFT_DELETED are not listed; they are
         found by the attachments that name them.
         """
-        self._claims = {v: set() for v in volume_ids}
+        self._mapped_by = {v: set() for v in volume_ids}
         count = 0
         for page in self._nova.servers(all_projects=True):
             for server in page:
@@ -120,7 +120,7 @@ class Releaser:
                         'the cell of server %s does not answer, so no server '
                         'is known to be gone' % server.id)
                 for volume_id in volume_ids.intersection(server.volumes):
-                    self._claims[volume_id].add(server.id)
+                    self._mapped_by[volume_id].add(server.id)
             count += len(page)
             self._cloud.progress('servers', count)
 
@@ -132,13 +132,13 @@ class Releaser:
         attachments = self.cinder.attachments_of(volume_id)
         holders = {s: self._holder(s, volume, attachments) for s in sorted({
             a.server_id for a in attachments if a.server_id})}
-        claims = set(self._claims[volume_id])
+        mapped_by = set(self._mapped_by[volume_id])
         for server in filter(None, (h.server for h in holders.values())):
-            claims.discard(server.id)
+            mapped_by.discard(server.id)
             if volume_id in server.volumes:
-                claims.add(server.id)
+                mapped_by.add(server.id)
         return release_steps.decide(HeldVolume(
-            volume, attachments, holders, tuple(sorted(claims)),
+            volume, attachments, holders, tuple(sorted(mapped_by)),
             self._connector, self._cloud.policy, self._cloud.now()))
 
     def _holder(self, server_id: str, volume: facts.Volume,
@@ -146,7 +146,7 @@ class Releaser:
         server = self._nova.server(server_id)
         if server is None:
             if server_id not in self._gone:
-                self._gone[server_id] = self._see_gone(server_id)
+                self._gone[server_id] = self._gone_holder(server_id)
             return self._gone[server_id]
         if volume.id not in server.volumes:
             return Holder(server, stale=self._stale(server_id, [
@@ -161,7 +161,7 @@ class Releaser:
             guest=frozenset() if server.status == 'SHUTOFF'
             else self._nova.guest_disks(server_id))
 
-    def _see_gone(self, server_id: str) -> Holder:
+    def _gone_holder(self, server_id: str) -> Holder:
         """Return the facts about a server that Nova does not know."""
         volumes, attachments, _ = self.cinder.look(
             server_id, (), closely=True)
@@ -177,7 +177,7 @@ class Releaser:
     def _stale(self, server_id: str, named: list[str]) -> frozenset[str]:
         """Return the IDs of the stale attachments of a server that exists.
 
-        They include those from before Queens.
+        They include the legacy ones.
         """
         seen = self._cloud.inspect(server_id, named)
         return frozenset(
@@ -197,11 +197,11 @@ class Release(Change):
         self._cinder = releaser.cinder
         self._step = step
         #: The attachments that the call must not change.
-        self._neighbours: set[facts.Attachment] = set()
+        self._others_before: set[facts.Attachment] = set()
         self.advice = '; see openstack bdm release --dry-run %s' % (
             step.attachment_id or step.volume)
         if step.call is Call.TERMINATE:
-            # It stays so: it must not be attached while a host may have it.
+            # The volume stays "attaching" while a host may still have it.
             self.advice = ('; if the volume is attaching now: openstack bdm '
                            'release --stuck-after 0 --connector FILE %s'
                            % step.volume)
@@ -211,7 +211,7 @@ class Release(Change):
         if again is None:
             return [Result(step, Status.SKIPPED, 'it no longer exists', True)]
         if (again.call, again.needs_look) == (step.call, step.needs_look):
-            self._neighbours = self._others()
+            self._others_before = self._others()
             return []
         if step.call is Call.ROLL_DETACHING:
             volume = self._cinder.volume(step.volume)
@@ -249,7 +249,7 @@ class Release(Change):
                 return failed('the attachment is not attached')
         elif left and step.call is not Call.ROLL_DETACHING:
             return failed('the attachment is still there')
-        if self._others() != self._neighbours:
+        if self._others() != self._others_before:
             return Result(step, Status.UNKNOWN, 'another attachment of the '
                                                 'volume has changed; check it')
         if volume.status != step.expected:
@@ -288,8 +288,8 @@ def _complete_and_delete(cinder: CloudCinder, step: ReleaseStep) -> None:
 def _terminate(cinder: CloudCinder, step: ReleaseStep) -> None:
     """Have the back end unmap a volume that Cinder has no record for.
 
-    No other user may have the volume before this is known to be done: the
-    back end could take it from that user.
+    No other user may get the volume before it is known to be unmapped: the
+    back end could unmap it from that user.
     """
     cinder.act(step.volume, 'os-reserve')
     try:
@@ -307,7 +307,7 @@ def _terminate(cinder: CloudCinder, step: ReleaseStep) -> None:
         try:
             cinder.act(step.volume, Call.UNRESERVE.value)
         except errors.ApiError as exc:
-            # "Refused" would say that the volume is unchanged.
+            # "Failed" would say that the volume is unchanged.
             raise errors.Unanswered(str(exc), exc.status) from exc
         raise
 

@@ -25,12 +25,12 @@ from nova_bdm_cleanup.node.store.database import (
 REMOVALS = 'removals'
 
 #: How far back an hourly limit counts, in seconds.
-_LIMITED_SECONDS = 3600.0
+_LIMIT_WINDOW_SECONDS = 3600.0
 
 #: Digits of the identifier of an entry.
 _ID_DIGITS = '0123456789abcdefghijklmnopqrstuvwxyz'
 
-#: Outcome of an entry without an end: a crash, or still under way.
+#: Outcome of an unfinished entry: a crash, or still in progress.
 INTERRUPTED = 'interrupted'
 
 #: The first second of the year 10000, which Python cannot show as a date.
@@ -45,7 +45,7 @@ _BY_SERIAL = _SELECT_ENTRIES + 'WHERE serial = ?'
 
 
 class LimitReached(Exception):
-    """The last hour leaves no room for this plan."""
+    """The plan would exceed an hourly limit."""
 
     def __init__(self, account: str, done: int, limit: int) -> None:
         super().__init__('%d %s within the last hour, the limit is %d'
@@ -57,9 +57,9 @@ class LimitReached(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Charge:
-    """The share of an hourly limit that a plan takes."""
+    """How much of an hourly limit a plan uses."""
 
-    #: The name of the limited account, such as ``removals``.
+    #: What the limit counts, such as ``removals``.
     account: str
     amount: int
     limit: int
@@ -92,8 +92,8 @@ class Entry:
         timeout = 0.0 if self._pending else LOCK_TIMEOUT
         self._steps += 1
         self._pending.append((
-            # Nothing if the entry is gone, and not twice if only the result of
-            # the first attempt was lost.
+            # Writes nothing if the entry is gone, and no step twice if only
+            # the result of the first attempt was lost.
             'INSERT OR IGNORE INTO step SELECT serial, ?, ?, ?, ?, ? '
             'FROM entry WHERE serial = ?',
             (self._steps, self._now(), name, outcome,
@@ -101,11 +101,11 @@ class Entry:
         self._write(timeout)
 
     def finish(self, outcome: str, spent: Mapping[str, int]) -> None:
-        """Record the end; doing it again only writes what is still pending.
+        """Record the end; a second call only writes what is pending.
 
         :param outcome: ``done``, ``partly`` or ``nothing``
-        :param spent: the charge of each account, which replaces that of the
-            plan
+        :param spent: what was used of each limit; it replaces the charges of
+            the plan
         :raises StoreError: when it could not be written
         """
         if not self._ended:
@@ -206,7 +206,7 @@ class Journal:
         When this returns, the plan survives a crash of the host.
 
         :param record: the plan, in types of JSON
-        :param charges: its shares of the hourly limits
+        :param charges: what it uses of the hourly limits
         :returns: the entry, to record the steps and the end
         :raises StoreError: when it could not be written
         :raises LimitReached: when the plan would exceed an hourly limit
@@ -216,7 +216,7 @@ class Journal:
         def insert(connection: sqlite3.Connection) -> Entry:
             now = self._now()
             connection.execute('DELETE FROM charge WHERE time < ?',
-                               (now - _LIMITED_SECONDS,))
+                               (now - _LIMIT_WINDOW_SECONDS,))
             due = [c for c in charges if c.amount]
             for charge in due:
                 done = _spent(connection, charge.account, now)
@@ -238,7 +238,7 @@ class Journal:
         return self._database.write(insert, len(text) + self._reserve)
 
     def spent(self, account: str) -> int:
-        """Return how much of an hourly limit the last hour took."""
+        """Return how much of an hourly limit was used in the last hour."""
         return self._database.read(lambda connection: _spent(
             connection, account, self._now())) or 0
 
@@ -273,8 +273,8 @@ class Journal:
         serial, begun, record, outcome = row
         try:
             return RecordedEntry(
-                _identifier_of(serial), _moment(begun), _object(record),
-                tuple(RecordedStep(_moment(at), str(name), str(outcome),
+                _identifier_of(serial), _timestamp(begun), _object(record),
+                tuple(RecordedStep(_timestamp(at), str(name), str(outcome),
                                    _object(subject))
                       for at, name, outcome, subject in steps),
                 str(outcome or INTERRUPTED))
@@ -286,7 +286,7 @@ class Journal:
 def _spent(connection: sqlite3.Connection, account: str, now: float) -> int:
     return int(connection.execute(
         'SELECT total(amount) FROM charge WHERE account = ? AND time >= ?',
-        (account, now - _LIMITED_SECONDS)).fetchone()[0])
+        (account, now - _LIMIT_WINDOW_SECONDS)).fetchone()[0])
 
 
 def _identifier_of(serial: int) -> str:
@@ -314,7 +314,7 @@ def _object(text: str) -> dict[str, Any]:
     return value
 
 
-def _moment(value: Any) -> float:
+def _timestamp(value: Any) -> float:
     moment = float(value)
     if not 0 <= moment < _END_OF_TIME:
         raise ValueError('no time')

@@ -22,8 +22,10 @@ class ForeignAttachmentsTestCase(scenario.TwoDisks):
 class ForeignAttachmentsTest(ForeignAttachmentsTestCase):
 
     def test_foreign_and_own_attachments(self):
-        """Ignore as many as one reboot may remove, of a volume that is
-        detaching: they hide and protect nothing.
+        """Ignore as many foreign attachments as one reboot may delete.
+
+        Their volume is detaching, but they neither hide an attachment of
+        the own project nor protect the lost disk from removal.
         """
         for _ in range(8):
             self.cloud.create_attachment(self.server, self.foreign,
@@ -43,19 +45,19 @@ class ForeignAttachmentsTest(ForeignAttachmentsTestCase):
 
 
 class FloodTest(ForeignAttachmentsTestCase):
-    """More records than can be read in time.
+    """More attachments than can be read in time.
 
-    The pages of this Cinder are small, so that fewer records suffice.
+    The pages of this Cinder are small, so that fewer attachments suffice.
     """
 
-    RECORD_COUNT, PAGE_SIZE = 600, 20
+    ATTACHMENT_COUNT, PAGE_SIZE = 600, 20
     #: The limit of list requests, for both looks together.
     MAX_LIST_REQUESTS = 12
 
     def test_many_records(self):
         self.set_options(timeout=30)
         self.cloud.cinder.reserve_many(self.foreign, self.server.id,
-                                       self.RECORD_COUNT)
+                                       self.ATTACHMENT_COUNT)
         self.cloud.proxy.on('GET', '/attachments(/detail)?[?]',
                             proxy.limit_pages(self.PAGE_SIZE))
         self.cloud.reset_status(self.lost)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The disks of other servers on the host, and of those on their way to it."""
+"""The disks of other servers on the host, and of servers that move to it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OLDER_THAN_OPERATIONS = datetime.timedelta(minutes=6)
 
 
 class NeighbourTestCase(scenario.ScenarioTestCase):
-    """A dangling disk of one server, which concerns another server."""
+    """A dangling disk; another server has its address or its volume."""
 
     server: fixture.Server
     neighbour: fixture.Server
@@ -50,7 +50,7 @@ class NeighbourTestCase(scenario.ScenarioTestCase):
 
 
 class ReusedAddressTest(NeighbourTestCase):
-    """A lost volume's number, which the array gave to the next volume."""
+    """The LUN of a dangling disk, which the back end has used again."""
 
     def setUp(self):
         super().setUp()
@@ -94,7 +94,7 @@ class ReusedAddressTest(NeighbourTestCase):
         self.check_left()
 
     def test_same_lun_in_dangling_mapping(self):
-        """Disconnect it: no server has the address; else it stays forever."""
+        """Disconnect it: else two dangling disks keep each other forever."""
         self.set_lun(self.neighbour, 5)
         self.cloud.lose_attachment(self.neighbour, *self.neighbour.volumes)
         self.check_disconnected()
@@ -111,7 +111,10 @@ class ReusedAddressTest(NeighbourTestCase):
         self.check_disconnected()
 
     def test_cold_migration_from_this_host(self):
-        """Leave it: its rows hold the address until its disks disconnect."""
+        """Leave it: the neighbour's rows hold the address.
+
+        They do so until the neighbour's disks are disconnected.
+        """
         self.move(5, HERE, 'elsewhere', 'resize_migrating')
         self.check_left()
 
@@ -122,14 +125,14 @@ class ReusedAddressTest(NeighbourTestCase):
         self.check_disconnected()
 
     def test_live_migration_to_this_host(self):
-        """Wait: its disks are here before it, and no row has the address."""
+        """Wait: the neighbour's disks are here, but no row has the address."""
         self.move(6, 'elsewhere', HERE)
         self.check_undecided('is moving')
         self.end(HERE)
         self.check_disconnected()
 
     def test_live_migration_from_this_host(self):
-        """Wait: its rows already hold the address on the other host."""
+        """Wait: the neighbour's rows already hold the other host's address."""
         self.move(6, HERE, 'elsewhere')
         self.check_undecided('is moving')
         self.end('elsewhere')
@@ -149,7 +152,7 @@ class ReusedAddressTest(NeighbourTestCase):
         row = self.remove_connection_info()
         self.check_undecided('attached to')
         self.age_mapping(row, OLDER_THAN_OPERATIONS)
-        # It may have waited for another operation on the server.
+        # It may have waited for another operation on the neighbour.
         self.begin_action('attach_volume')
         self.check_undecided('attached to')
         context = self.cloud.nova.context()
@@ -159,7 +162,7 @@ class ReusedAddressTest(NeighbourTestCase):
         self.check_disconnected()
 
     def test_interrupted_attach(self):
-        """Wait until a stop of the server takes the disk from the guest."""
+        """Wait until the neighbour is stopped: its guest loses the disk."""
         self.age_mapping(self.remove_connection_info(), OLDER_THAN_OPERATIONS)
         self.begin_action('attach_volume')
         self.check_undecided('attached to')
@@ -193,14 +196,14 @@ class MigratingNeighbourTest(NeighbourTestCase):
         self.check_disconnected()
 
     def test_never_connected_on_this_host(self):
-        """Disconnect it despite the row: nothing would do so later."""
+        """Disconnect it despite the neighbour's row: nothing else would."""
         self.cloud.change(self.neighbour, host=HERE)
         row = self.remove_connection_info()
         self.check_undecided('attached to')
         self.age_mapping(row, OLDER_THAN_OPERATIONS)
         self.check_disconnected()
 
-    # Lists of servers omit these, but they are connected.
+    # Lists of servers omit such a server, but its disks are connected.
 
     def test_soft_deleted_on_this_host(self):
         self.cloud.change(self.neighbour, host=HERE, vm_state='soft-delete')

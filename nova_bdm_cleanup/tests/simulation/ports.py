@@ -67,7 +67,7 @@ def _read(value: str) -> Sequence[str]:
 
 
 class Deadline:
-    """A deadline that only a failure of the scheduler exceeds."""
+    """A deadline that passes only when :meth:`exceeded` is called."""
 
     def __init__(self, seconds: float, option: str = 'timeout') -> None:
         self.remaining = seconds
@@ -86,7 +86,7 @@ class Deadline:
 
 
 class Api:
-    """The interface of ``nova_bdm_cleanup.openstack.api`` on the model."""
+    """A replacement for ``openstack.api.Api`` that asks the model."""
 
     advice = cinder.NOVA_CONF
     name = 'Cinder'
@@ -295,14 +295,14 @@ class Harness:
 
     def cinder_for(self, context: Any, instance: Any, limit: Any,
                    finds_stale: bool = True) -> cinder.Cinder:
-        asked: Any = Api(self.world, limit)
-        return cinder.Cinder(asked, sees_all=True, finds_stale=finds_stale)
+        fake_api: Any = Api(self.world, limit)
+        return cinder.Cinder(fake_api, sees_all=True, finds_stale=finds_stale)
 
     def with_failures(self, clean: Callable[..., Any], continues: bool = False
                ) -> Callable[..., Any]:
         """Wrap a function of the plugin whose calls can fail.
 
-        :param continues: an earlier look of the same move was answered
+        :param continues: an earlier call for the same move got its answers
         """
         def with_failures(*arguments: Any, **named: Any) -> Any:
             world, actor = self.world, self.world.scheduler.current
@@ -318,14 +318,14 @@ class Harness:
 
         return with_failures
 
-    def recording_left(self, left: Callable[..., None]) -> Callable[..., None]:
+    def record_left(self, left: Callable[..., None]) -> Callable[..., None]:
         """Wrap the log line of a device that stays."""
-        def recording_left(lines: Any, finding: Any, why: str) -> None:
+        def record_left(lines: Any, finding: Any, why: str) -> None:
             if finding.bdm:
                 self.world.devices_left.add(finding.bdm.uuid)
             left(lines, finding, why)
 
-        return recording_left
+        return record_left
 
 
 class Local:
@@ -347,10 +347,10 @@ class Local:
 
 def _raising_errors(original: Callable[[object], str]
                     ) -> Callable[[object], str]:
-    """Wrap ``masked``: raise exceptions that are programming errors.
+    """Wrap ``masked``, so that it raises programming errors.
 
-    The plugin survives every exception, and would hide an error of the model
-    or its own.
+    The plugin catches every exception, so it would hide a bug in the model
+    or in itself.
     """
 
     def masked(error: object) -> str:
@@ -395,7 +395,7 @@ def installed_plugin() -> Iterator[Harness]:
         (moves, '_remove',
          harness.with_failures(moves._remove, continues=True)),
         (log_lines.LogLines, 'left',
-         harness.recording_left(log_lines.LogLines.left)),
+         harness.record_left(log_lines.LogLines.left)),
         (instance_cleanup, 'Deadline', Deadline),
         (instance_cleanup, 'Journal', lambda *_: Journal(harness.world)),
         (credentials, 'cinder_for', harness.cinder_for),

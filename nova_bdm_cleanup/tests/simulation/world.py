@@ -124,14 +124,14 @@ class Guest:
 class Host:
     """The kernel and libvirt of a host."""
 
-    #: Servers that each device was connected for, by its number (LUN).
+    #: The servers that a device was connected for, by its LUN.
     devices: dict[int, set[str]] = dataclasses.field(default_factory=dict)
     guests: dict[str, Guest] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
 class ServerAction:
-    """An instance action of an attach or a swap of volumes."""
+    """The instance action of a volume attach or volume swap."""
 
     id: int
     instance_uuid: str
@@ -182,6 +182,7 @@ class World:
         self.evacuated: dict[str, str] = {}
         #: Locks in the memory of the nova-computes.
         self.locks: dict[str, object] = {}
+        #: Whether nova-compute runs on this host.
         self.is_up = True
         #: nova-compute was killed in Nova's own part of an operation.
         self.killed_in_nova = False
@@ -189,15 +190,15 @@ class World:
         self.killed_in_move = False
         #: ``resume_guests_state_on_host_boot``.
         self.resumes_guests = False
-        #: The first look was not answered.  Then Nova must do what it does
-        #: without the plugin.
+        #: The plugin's first reads were not answered.  Then Nova must do
+        #: what it does without the plugin.
         self.first_look_failed = False
         #: A disk cannot be removed, a call failed, or another operation is in
         #: progress: the plugin may refuse a move.
         self.may_refuse = False
-        #: An earlier look of the same move was answered.
+        #: The plugin's earlier reads in the same move were answered.
         self.has_first_look = False
-        #: Mappings whose device stays, as the plugin has logged.
+        #: Mappings whose device the plugin has left and logged.
         self.devices_left: set[str] = set()
         #: The plugin has refused to revert a migration.
         self.refused_revert = False
@@ -212,12 +213,13 @@ class World:
         self.entries: list[Entry] = []
         #: Guests that do not react to a soft reboot.
         self.hanging: set[str] = set()
-        #: Volumes of operations in progress, and volumes that are not checked
-        #: at the end: an operation on them was interrupted.
+        #: Volumes of operations in progress.
         self.in_operation: set[str] = set()
+        #: Volumes that are not checked at the end, because an operation on
+        #: them was interrupted.
         self.unchecked_volumes: set[str] = set()
-        #: By server and volume: whether a volume that was attached in the
-        #: scenario still is.
+        #: Whether a volume that the scenario attached is still attached, by
+        #: server and volume.
         self.attached: dict[tuple[str, str], bool] = {}
         self._serial = 0
 
@@ -318,7 +320,7 @@ class World:
     def recorded_disks(self, host: str) -> frozenset[tuple[str, str | None]]:
         """Return the disks of a host in Nova's records, as (server, volume).
 
-        Without a volume, an entry stands for all volumes of the server.
+        A pair without a volume stands for all volumes of the server.
         """
         return frozenset([
             *((r.instance_uuid, r.volume_id) for r in self.rows.values()
@@ -483,7 +485,7 @@ class World:
                 row.deleted_at -= earlier
         for volume in self.cinder.volumes.values():
             volume.age += hours
-        for swap in self.actions:
-            swap.start_time -= earlier
-            if swap.finish_time is not None:
-                swap.finish_time -= earlier
+        for action in self.actions:
+            action.start_time -= earlier
+            if action.finish_time is not None:
+                action.finish_time -= earlier

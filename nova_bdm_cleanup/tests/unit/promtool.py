@@ -16,7 +16,7 @@ needs_promtool = unittest.skipUnless(
 
 
 def promtool(*arguments: str, given: bytes = b'', **options: Any) -> str:
-    """Run promtool and return its complaints, if any."""
+    """Run promtool and return the problems that it reports, if any."""
     done = subprocess.run(
         [str(PROMTOOL), *arguments], input=given, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, check=False, timeout=120, **options)
@@ -24,7 +24,7 @@ def promtool(*arguments: str, given: bytes = b'', **options: Any) -> str:
 
 
 def problems_of_metrics(text: bytes) -> str:
-    """Return the complaints of ``promtool check metrics``, if any."""
+    """Return what ``promtool check metrics`` reports, if anything."""
     return promtool('check', 'metrics', given=text)
 
 
@@ -46,5 +46,6 @@ def declared(metric: Any) -> Declared:
     """Return the declaration of a metric of prometheus_client."""
     [family] = metric.describe()
     return Declared(
-        family.name + '_total' * (family.type == 'counter'), family.type,
+        family.name + ('_total' if family.type == 'counter' else ''),
+        family.type,
         metric._labelnames)

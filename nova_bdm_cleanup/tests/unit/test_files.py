@@ -131,7 +131,7 @@ class RefusalTest(FileTestCase):
         os.mkfifo(self.path)
         self.assertRefused('it is not a regular file')
 
-    def test_a_name_that_nobody_reads(self):
+    def test_a_name_that_no_exporter_reads(self):
         for name in ('bdm', 'bdm.prom.txt', 'bdm.prom/', ''):
             path = name and os.path.join(self.directory, name)
             self.assertRefused('.prom', path=path)
@@ -174,7 +174,7 @@ class RefusalTest(FileTestCase):
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         self.assertEqual(b'old\n', self.content())
 
-    def test_an_error_that_nobody_thought_of(self):
+    def test_an_unexpected_error(self):
         with mock.patch('os.replace', autospec=True,
                         side_effect=OSError(5, 'Input/output error')):
             self.assertRefused(

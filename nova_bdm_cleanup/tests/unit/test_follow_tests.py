@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The output about the tests while they run."""
+"""The output of tools/follow_tests.py while tests run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class FollowerTest(base.TestCase):
         self.clock.return_value += seconds
         self.follower.status(test_id=name, test_status=status)
 
-    def test_what_must_not_happen_is_a_failure(self) -> None:
+    def test_unexpected_success_and_missing_end_are_failures(self) -> None:
         self.list('a', 'b', 'c', 'd')
         self.end('a', 'uxsuccess')
         self.follower.status(test_id='b', test_status='inprogress')
@@ -75,7 +75,7 @@ class StestrTest(base.TestCase):
             capture_output=True, text=True)
         return done.returncode, done.stdout, done.stderr
 
-    def test_a_worker_that_dies_politely_fails_the_run(self) -> None:
+    def test_a_worker_that_exits_with_0_fails_the_run(self) -> None:
         code, counts, screen = self.follow(
             'import os, unittest\n'
             'class Test(unittest.TestCase):\n'

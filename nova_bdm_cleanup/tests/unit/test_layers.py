@@ -68,7 +68,7 @@ class BlockedTest(base.TestCase):
 class DatabaseTest(base.TestCase):
     """Access to Nova's database through Nova's objects only."""
 
-    def test_nobody_imports_what_speaks_to_a_database_of_novas(self):
+    def test_no_module_imports_the_database_api_of_nova(self):
         for module, path in modules(
                 'admin', 'client', 'node', 'openstack', 'rules'):
             for node in ast.walk(ast.parse(path.read_text('utf-8'))):

@@ -36,7 +36,7 @@ def removal(number, reason='volume-available', **bdm):
 
 def stale(number):
     return {'kind': 'delete-attachment', 'reason': 'stale-attachment',
-            'explanation': 'nobody uses it',
+            'explanation': 'unused',
             'attachment': {'id': 'att-%d' % number,
                            'volume_id': volume(number)}}
 

@@ -83,7 +83,7 @@ class ShowTest(base.CommandTest):
         for words in (entry, '2027-01-15 12:00:00 UTC', base.SERVER,
                       'a-project', 'req-1', 'host_boot',
                       'remove-bdm (volume-available): because',
-                      'delete-attachment (stale-attachment): nobody uses it',
+                      'delete-attachment (stale-attachment): unused',
                       'bdm device_name', '/dev/vdb', 'attachment id',
                       'destroy', 'bdm bdm-1, volume %s' % base.volume(1)):
             self.assertIn(words, out)

@@ -101,9 +101,9 @@ class StatusCommandTest(base.CommandTest):
               facts=FACTS):
         running.start(self.path, host, since, problem, **facts)
 
-    def status(self, *words, columns='400'):
+    def status(self, *arguments, columns='400'):
         self.useFixture(fixtures.EnvironmentVariable('COLUMNS', columns))
-        return self.call('status', '--config-file', self.config, *words)
+        return self.call('status', '--config-file', self.config, *arguments)
 
     def json(self):
         code, out, err = self.status('--json')
@@ -211,7 +211,7 @@ class StatusCommandTest(base.CommandTest):
         self.assertEqual(
             {'stuck': 1, 'volume-available': 2},
             self.json()[1]['findings'])
-        # 200 columns fit the table, and 80 each ID and command.
+        # The table fits in 200 columns; in 80, each ID and command does.
         self.assertEqual(shown, self.open('200'))
         narrow = self.open('80')
         self.assertLessEqual(max(map(len, narrow.splitlines())), 80)
@@ -235,7 +235,7 @@ class StatusCommandTest(base.CommandTest):
                          self.table()[1]['Open findings'])
         self.assertEqual({}, self.json()[1]['findings'])
 
-    def test_what_is_not_removed_by_now(self):
+    def test_what_observe_mode_does_not_remove(self):
         self.start(facts={**FACTS, 'mode': 'observe'})
         self.audited(finding())
         self.assertIn('openstack bdm explain observe-mode\n', self.open())
@@ -286,7 +286,7 @@ class StatusCommandTest(base.CommandTest):
                          (code, found['state'], found['process'],
                           found['last_round']))
 
-    def test_a_bad_file(self):
+    def test_a_missing_config_file(self):
         code, out, err = self.call(
             'status', '--config-file', os.path.join(self.home, 'none'))
         self.assertEqual((ExitCode.BAD_INPUT, ''), (code, out))
@@ -316,7 +316,7 @@ class StatusCommandTest(base.CommandTest):
                 'what_to_do': 'openstack bdm clean ' + base.SERVER}]}),
             (code, found))
 
-    def test_json_of_nothing(self):
+    def test_json_when_never_started(self):
         code, found = self.json()
         self.assertEqual(
             (None, None, None, {}, None, 0),

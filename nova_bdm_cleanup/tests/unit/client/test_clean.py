@@ -97,7 +97,7 @@ class CleanBdmTest(CleanCase):
                 self.assertEqual(code is ExitCode.OK,
                                  bool(self.cloud.asked('POST')))
 
-    def test_nobody_to_ask(self) -> None:
+    def test_without_a_terminal(self) -> None:
         code, _ = self.bdm('clean', 'alpha')
         self.assertEqual(ExitCode.BAD_INPUT, code)
         self.assertEqual('No terminal to ask on: give --yes, or --dry-run\n',

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An error page of a proxy never means "gone"."""
+"""An HTTP 404 page of a proxy does not mean that a record is gone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nova_bdm_cleanup.tests.unit.client import commandcase
 
 
 class NoAnswerTest(commandcase.CommandCase):
-    """Error pages of a proxy, which never mean "gone"."""
+    """The commands, when Nova or Cinder gives no usable answer."""
 
     def paths(self) -> list[str]:
         return ['/servers/' + self.alpha, '/volumes/' + self.disk,
@@ -25,20 +25,20 @@ class NoAnswerTest(commandcase.CommandCase):
                 self.assertEqual(0, self.cloud.asked('^(DELETE|POST)'), path)
                 self.assertEqual([], self.cloud.driver)
 
-    def test_release_of_what_two_servers_have(self) -> None:
+    def test_release_of_volume_that_two_servers_have(self) -> None:
         # Only the answer about the existing server is missing.
         orphan = self.orphan()
         self.cloud.mapping(self.alpha, orphan, self.cloud.attachment(
-            'living', self.alpha, orphan))
+            'existing', self.alpha, orphan))
         self.cloud.on('GET .*/servers/%s$' % self.alpha,
                       lambda: wire.page(404))
-        code, rows = self.bdm('release', loopback.uid('living'), '--yes')
+        code, rows = self.bdm('release', loopback.uid('existing'), '--yes')
         self.assertEqual((ExitCode.PARTLY, None), (code, rows))
         self.assertIn('404', self.stderr.getvalue())
         self.assertEqual([], self.cloud.driver)
 
     def test_show(self) -> None:
-        # So that each is requested by its ID.
+        # The lists are empty, so that each record is requested by its ID.
         self.cloud.on('GET .*/volumes/detail.*%s' % self.disk,
                       lambda: (200, {'volumes': []}))
         self.cloud.on('GET .*instance_id', lambda: (
@@ -49,7 +49,7 @@ class NoAnswerTest(commandcase.CommandCase):
             self.assertEqual((ExitCode.PARTLY, None), (code, rows), path)
             self.cloud._rules.pop()
 
-    def test_audit_without_an_answer_about_the_role(self) -> None:
+    def test_audit_cannot_find_out_whether_user_is_admin(self) -> None:
         self.cloud.on('GET .*/volumes.*id=', lambda: (
             500, {'computeFault': {'message': 'oops'}}))
         code, rows = self.bdm('audit')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of ``openstack bdm audit --report``."""
+"""The HTML page that ``openstack bdm audit --report`` writes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from nova_bdm_cleanup.tests.unit.client import commandcase
 BROWSER = shutil.which('chromium')
 
 #: A script that uses the page; the title then holds the results.
-_USE = """
+_PAGE_SCRIPT = """
 <script>
 const seen = {};
 const look = () => [...document.querySelectorAll('#findings tbody')]
@@ -86,7 +86,7 @@ class PageTest(ReportCase):
         self.assertNotRegex(self.content(),
                             r'(?i)(src|href|url|import)\s*[=(]')
 
-    def test_what_others_wrote_is_text(self) -> None:
+    def test_what_others_wrote_is_escaped(self) -> None:
         self.break_volume()
         self.cloud.servers[self.alpha]['name'] = (
             '<script>alert("x")</script>\x1b[2J%s')
@@ -127,7 +127,7 @@ class PageTest(ReportCase):
         self.assertIn('it is unchanged', self.stderr.getvalue())
         self.assertEqual('of yesterday', self.content())
 
-    def test_more_than_anybody_reads(self) -> None:
+    def test_only_the_first_1000_are_shown(self) -> None:
         finding = CloudFinding(Reason.VOLUME_MISSING, 'words', server='s',
                                volume='v')
         text = page.render([finding] * 100000, '100000 findings', 'a cloud',
@@ -158,7 +158,7 @@ class BrowserTest(ReportCase):
         self.cloud.volume('nobodys', 'in-use')
         self.audit('--all-projects')
         with open(self.path_of_page, 'a', encoding='utf-8') as file:
-            file.write(_USE)
+            file.write(_PAGE_SCRIPT)
         page, log = self.browse('--dump-dom')
         self.assertNotIn('CONSOLE', log)
         title = re.search('<title>(.*)</title>', page)

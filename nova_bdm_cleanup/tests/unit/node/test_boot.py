@@ -44,7 +44,7 @@ class BootTest(base.TestCase):
             self.assertFalse(self.is_left_out(why))
             self.assertEqual([15], self.asked)
 
-    def test_cinder_answers_nobody(self) -> None:
+    def test_cinder_does_not_answer_at_all(self) -> None:
         for then in (TimedOut(), errors.BadAnswer(), errors.Unreachable()):
             self.assertTrue(self.is_left_out(TimedOut(), then))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Log lines at the start of nova-compute about options that are not ours."""
+"""The start of nova-compute: missing credentials, and ``required``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nova_bdm_cleanup.tests.unit.node import test_options
 class CredentialsTest(base.TestCase):
     """A nova-compute without service credentials, which limits cleanups."""
 
-    def told(self, auth_type: str | None, sends: bool) -> str:
+    def warnings(self, auth_type: str | None, sends: bool) -> str:
         conf = cfg.ConfigOpts()
         conf.register_opt(cfg.StrOpt('auth_type'), 'cinder')
         conf.register_opt(
@@ -25,14 +25,15 @@ class CredentialsTest(base.TestCase):
         return self.log.output
 
     def test_both_are_there(self) -> None:
-        self.assertEqual('', self.told('password', True))
+        self.assertEqual('', self.warnings('password', True))
 
     def test_none_for_cinder(self) -> None:
-        self.assertIn('[cinder] auth_type is not set', self.told(None, True))
+        self.assertIn('[cinder] auth_type is not set',
+                      self.warnings(None, True))
 
     def test_no_service_token(self) -> None:
         self.assertIn('send_service_user_token is not true',
-                      self.told('password', False))
+                      self.warnings('password', False))
 
 
 class RequiredTest(test_options.ConfTestCase):
@@ -49,7 +50,7 @@ class RequiredTest(test_options.ConfTestCase):
         self.assertRaises(startup.StartRefused, self.start,
                           'timeout = soon', 'required = true')
 
-    def test_nothing_tells_whether_it_is(self) -> None:
+    def test_an_invalid_required(self) -> None:
         """Refuse to start: the operator may have meant yes."""
         self.assertRaises(startup.StartRefused, self.start,
                           'required = perhaps')

@@ -276,7 +276,7 @@ class ConnectingTest(ApiCase):
         super().setUp()
         self.useFixture(fixtures.MockPatchObject(ksa_session, 'time'))
 
-    def test_nobody_to_speak_to(self):
+    def test_no_connection(self):
         with socket.socket() as unused:
             unused.bind(('127.0.0.1', 0))
             port = unused.getsockname()[1]

@@ -429,7 +429,7 @@ class NeighbourTest(CinderTestCase):
         self.cloud.put_volume('volume-1', 'available')
         self.assertIs(False, self.attaches())
 
-    def test_nobody_can_tell(self):
+    def test_a_volume_without_the_attachment(self):
         for status in ('in-use', 'reserved', 'detaching', 'error'):
             self.cloud.put_volume('volume-1', status)
             self.assertIsNone(self.attaches(), status)
@@ -476,7 +476,7 @@ class WitnessTest(CinderTestCase):
         self.assertEqual([(GLANCE, '1')] * 2, [
             (r.path, r.query['limit']) for r in self.cloud.requests])
 
-    def test_one_that_nobody_has(self):
+    def test_a_volume_that_no_server_has(self):
         self.cloud.put_volume('volume-1', 'available')
         self.assertTrue(self.knows(1, 2))
 
@@ -557,7 +557,7 @@ class FalseAnswerTest(CinderTestCase):
             error = self.assertRaises(errors.BadAnswer, self.look, [bdm])
             self.assertRegex(str(error), 'asked for .*-1, .* with .*-2')
 
-    def test_a_list_with_volumes_that_nobody_asked_for(self):
+    def test_a_list_with_volumes_that_were_not_requested(self):
         # An old Cinder drops the filter and lists all volumes.
         bdms = self.healthy(2)
         self.cloud.put_volume('volume-8', attachments=[])
@@ -565,7 +565,7 @@ class FalseAnswerTest(CinderTestCase):
             lambda body: {'volumes': list(self.cloud.volumes.values())}))
         self.assertEqual(['1', '2'], self.seen(bdms)[0])
 
-    def test_a_list_with_attachments_that_nobody_asked_for(self):
+    def test_a_list_with_attachments_that_were_not_requested(self):
         bdms = self.healthy(1)
         self.cloud.put_attachment(
             'attachment-8', make.OTHER_SERVER, 'volume-8')

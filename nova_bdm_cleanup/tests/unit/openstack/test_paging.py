@@ -47,7 +47,7 @@ class PagesTest(test_api.ApiCase):
         self.assertEqual([], list(self.pages()))
         self.assertEqual(1, len(self.cloud.requests))
 
-    def test_nobody_asks_for_more_than_is_read(self):
+    def test_no_page_is_requested_that_is_not_read(self):
         self.cloud.page = 3
         self.assertEqual(3, len(next(self.pages())))
         self.assertEqual(1, len(self.cloud.requests))

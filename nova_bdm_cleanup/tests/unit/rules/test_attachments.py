@@ -105,7 +105,7 @@ STALE_ROWS = (
     # A guest whose live migration failed may run on the other host.
     ('a second of a volume that is healthy on another host',
      second(make.HOST, make.OTHER_HOST), 'duplicate-attachment'),
-    ('a second of a volume that is healthy nobody knows where',
+    ('a second of a volume that is healthy on an unknown host',
      second(make.OTHER_HOST, None), 'duplicate-attachment'),
     ('a legacy second of a healthy volume', second(connected=False),
      'legacy-attachment'),
@@ -118,7 +118,7 @@ STALE_ROWS = (
        'cannot-see-project') for values in ({}, RESERVED)),
     ('of a volume of another project', of_volume(project=make.OTHER_PROJECT),
      ''),
-    ('of a volume of nobody knows what project', of_volume(project=None),
+    ('of a volume of an unknown project', of_volume(project=None),
      'cannot-see-project'),
     # Attachments that a row of the mappings decides
     ('of a volume whose mapping is in flight', make.snapshot(

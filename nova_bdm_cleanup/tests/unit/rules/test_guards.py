@@ -22,7 +22,7 @@ RESERVED: Any = {'status': 'reserved', 'connected': False}
 
 
 def missing(count=1, attachments=(), **values):
-    """Return a look at this number of mappings of missing volumes."""
+    """Return a snapshot with this number of mappings of missing volumes."""
     gone = ['gone-%d' % n for n in range(count)]
     return make.snapshot(
         [make.bdm(uuid=name, volume_id=name, attachment_id=None)
@@ -38,10 +38,10 @@ def elsewhere():
         make.attached_to(make.OTHER_SERVER),))])
 
 
-ONE_WITHOUT: Any = {'witness': WitnessAnswer.NONE_EXISTS}
+NONE_EXISTS: Any = {'witness': WitnessAnswer.NONE_EXISTS}
 
-#: id, the look, the policy, and the reason for each removal withheld, '-' for
-#: a due one.
+#: id, snapshot, policy, and for each removal the reason that withholds it,
+#: or '-' if it is due.
 LOOKS = (
     # The selection of the operator
     *(('remove %s, %s' % (allowed, reason), look,
@@ -51,13 +51,13 @@ LOOKS = (
           (Reason.VOLUME_MISSING, missing()),
           (Reason.VOLUME_AVAILABLE, available()),
           (Reason.ATTACHED_ELSEWHERE, elsewhere()))),
-    ('stale attachments can be left', make.snapshot([], [VOLUME_9], [STALE]),
+    ('stale attachments can be kept', make.snapshot([], [VOLUME_9], [STALE]),
      {'remove': REMOVED}, 'not-selected'),
-    ('which does not keep mappings', make.snapshot(
+    ('an attachment left out keeps no mapping', make.snapshot(
         [make.bdm()], [make.volume(status='available')],
         [make.attachment()]), {'remove': REMOVED}, '-'),
 
-    ('nothing goes from a server that an administrator has locked',
+    ('nothing is removed if an administrator has locked the server',
      missing(2, [STALE], is_locked=True), {},
      'server-locked server-locked server-locked'),
 
@@ -70,7 +70,7 @@ LOOKS = (
           (Ending.FAILURE, [STALE], 'swap-interrupted'),
           (Ending.NONE, [], 'swap-interrupted'),
           (Ending.NONE, [STALE], 'swap-interrupted'))),
-    ('what another project wrote is nothing left of a swap', make.snapshot(
+    ('a volume of another project is not left by a swap', make.snapshot(
         [make.bdm()], [make.volume(status='available'), make.volume(
             id='volume-9', project=make.OTHER_PROJECT)], [STALE],
         swaps=Ending.FAILURE), {}, '-'),
@@ -79,7 +79,7 @@ LOOKS = (
     ('as many as the limit', missing(3), {'max_removals': 3}, '- - -'),
     ('one more than the limit and none is removed', missing(4),
      {'max_removals': 3}, ' '.join(['over-limit'] * 4)),
-    ('stale attachments go all the same', missing(2, [STALE]),
+    ('stale attachments are removed nevertheless', missing(2, [STALE]),
      {'max_removals': 1}, 'over-limit over-limit -'),
     ('what is not selected does not count', make.snapshot(
         [make.bdm(), *missing(2).bdms[1:]],
@@ -110,17 +110,17 @@ class WitnessTest(GuardTest):
     scenarios = base.scenarios((
         ('a known witness', missing(2, witness=WitnessAnswer.KNOWN), {},
          '- -'),
-        ('where none exists a single one is believed',
-         missing(1, **ONE_WITHOUT), {}, '-'),
-        ('several bear witness for each other', missing(2, **ONE_WITHOUT),
+        ('no witness exists, one missing volume is believed',
+         missing(1, **NONE_EXISTS), {}, '-'),
+        ('no witness exists, several missing', missing(2, **NONE_EXISTS),
          {}, 'cinder-suspect cinder-suspect'),
-        ('two mappings of one volume are no witness', make.snapshot(
+        ('two mappings of one volume count as one', make.snapshot(
             [make.bdm(), make.bdm(uuid='bdm-2', attachment_id=None)],
-            missing=['volume-1'], **ONE_WITHOUT), {}, '- -'),
-        ('without a witness nothing at all is done', missing(
+            missing=['volume-1'], **NONE_EXISTS), {}, '- -'),
+        ('an unknown witness prevents every removal', missing(
             1, [STALE], witness=WitnessAnswer.UNKNOWN), {},
          'cinder-suspect cinder-suspect'),
-        ('unless told nobody has proved anything', facts.Snapshot(
+        ('a snapshot proves nothing by default', facts.Snapshot(
             make.server(), missing().bdms, {'gone-0': None}, ()), {},
          'cinder-suspect'),
         *(('nothing missing needs no witness, %s' % answer, make.snapshot(
@@ -134,7 +134,7 @@ def stale(count, **values):
 
 
 class AttachmentLimitTest(base.TestCase):
-    """The limit of stale attachments, apart from that of mappings."""
+    """The limit of stale attachments, separate from that of mappings."""
 
     def test_all_or_none(self):
         for values in ({}, RESERVED):
@@ -173,6 +173,6 @@ class AttachmentLimitTest(base.TestCase):
 
 class WordsTest(base.TestCase):
 
-    def test_of_several_rows_that_which_the_cleaner_asks(self):
+    def test_over_limit_names_the_hourly_limit(self):
         self.assertIn('max_removals_per_hour',
                       guards.WORDS[Reason.OVER_LIMIT])

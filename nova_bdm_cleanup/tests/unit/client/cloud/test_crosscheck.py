@@ -44,7 +44,7 @@ class CrossCheckTest(base.TestCase):
         self.assertEqual([], self.suspects())
         self.assertEqual(['s1', 's2'], self.suspects(thorough=True))
         self.assertEqual({}, self.books.strangers())
-        self.assertEqual([], list(self.books.nobodys_volumes()))
+        self.assertEqual([], list(self.books.unreferenced_volumes()))
         self.assertEqual((3, 3, 3), self.books.size)
         # An attachment that Nova does not have.
         self.attach('v1', 's3')
@@ -94,7 +94,7 @@ class CrossCheckTest(base.TestCase):
                                  'attachment-3': 'unknown'}},
                          self.books.strangers())
 
-    def test_volumes_that_nobody_has(self) -> None:
+    def test_volumes_that_no_server_has(self) -> None:
         self.fill(server('s1', 'claimed'), claimed='in-use',
                   attached='in-use', images='in-use', lonely='in-use',
                   stuck='attaching', nameless='reserved')
@@ -102,7 +102,7 @@ class CrossCheckTest(base.TestCase):
         self.attach('images', None)
         self.attach('nameless', None)
         self.assertEqual(['lonely', 'nameless', 'stuck'],
-                         sorted(self.books.nobodys_volumes()))
+                         sorted(self.books.unreferenced_volumes()))
 
     def test_witness(self) -> None:
         self.fill(server('s1', 'v1', 'v2'), v3='in-use')

@@ -198,7 +198,7 @@ class WitnessTest(InspectionCase):
                       self.proved().witness.answer())
         self.assertEqual(1, self.cloud.asked('volume'))
 
-    def test_known_to_nobody(self) -> None:
+    def test_cinder_knows_no_volume(self) -> None:
         """Check that it works also if a page names no volume."""
         self.cloud.page = 1
         self.cloud.lose_volume(self.disk)

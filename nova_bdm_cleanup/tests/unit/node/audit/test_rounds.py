@@ -582,7 +582,7 @@ class SuspectCinderTest(RoundTestCase):
         self.assertEqual([('found', 'volume-missing', 'server-1')],
                          self.events())
 
-    def test_nobody_can_tell(self):
+    def test_no_witness_can_be_asked(self):
         for name in ('witnesses', 'knows-any'):
             self.node.others = ['volume-y']
             self.node.failing = {name: errors.Unreachable('no')}

@@ -25,7 +25,7 @@ load_tests = testscenarios.load_tests_apply_scenarios
 
 
 class ReasonTest(base.TestCase):
-    """The code in the log for each kind of failure."""
+    """The reason code that is logged for each kind of failure."""
 
     scenarios = [(type(error).__name__, {'error': error, 'reason': reason})
                  for error, reason in (
@@ -63,8 +63,8 @@ class ActionsTest(base.TestCase):
             Reason.VOLUME_AVAILABLE, 'a sentence', bdm=make.bdm(),
             decision=make.REMOVE, left_over=(make.attachment(),))
 
-    def test_a_failure_is_told_once(self):
-        # oslo.log adds the exception that is being handled to a warning.
+    def test_a_failure_is_logged_without_its_exception(self):
+        # While an exception is handled, oslo.log appends it to a warning.
         handled = []
         self.useFixture(fixtures.MockPatchObject(
             log_lines.LogLines, 'failed',
@@ -73,13 +73,13 @@ class ActionsTest(base.TestCase):
         self.assertRaises(actions.StepFailed, self.actions.power_off)
         self.assertEqual([None], handled)
 
-    def test_what_was_begun_is_told_before_it_is_done(self):
-        told = []
+    def test_a_removal_is_logged_before_it_is_done(self):
+        was_logged = []
         self.world.meanwhile['used-by-others'] = (
-            lambda: told.append('event=removing' in self.log.output))
+            lambda: was_logged.append('event=removing' in self.log.output))
         self.actions.power_off()
         self.actions.carry_out(self.finding)
-        self.assertEqual([True], told)
+        self.assertEqual([True], was_logged)
 
     def test_a_crash_is_not_a_failure(self):
         self.actions.power_off()

@@ -307,7 +307,7 @@ class StartTest(CleanerTestCase):
 
     TRIGGER = triggers.START
 
-    def test_under_the_lock_everything_is_looked_at_anew(self):
+    def test_everything_is_read_again_under_the_lock(self):
         world = reset(running=False)
         self.clean(world)
         self.assertEqual(
@@ -342,7 +342,7 @@ class StartTest(CleanerTestCase):
             self.assert_untouched(world)
             self.assertNotEqual(0, self.withheld('guest-running'))
 
-    def test_a_guest_of_which_nobody_knows_whether_it_runs(self):
+    def test_a_guest_whose_state_is_unknown(self):
         world = stopped(failing={'is-off': RuntimeError('libvirt is away')})
         self.assertEqual(frozenset(), self.clean(world))
         self.assert_untouched(world)

@@ -34,7 +34,7 @@ def sighting(number=1, server='server-1', reason='volume-missing', **values):
         'explanation': 'because', **values})
 
 
-class WatchTestCase(base.TestCase):
+class FindingStoreTestCase(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -55,18 +55,18 @@ class WatchTestCase(base.TestCase):
         return changes.new, changes.gone
 
 
-class LifeCycleTest(WatchTestCase):
+class LifeCycleTest(FindingStoreTestCase):
 
-    def test_other_words_are_not(self):
-        self.round(sighting(explanation='since an hour'))
-        later = sighting(explanation='since two hours', device='/dev/sdx')
+    def test_other_words_are_not_a_new_finding(self):
+        self.round(sighting(explanation='for an hour'))
+        later = sighting(explanation='for two hours', device='/dev/sdx')
         self.assertEqual(((later,), ()), self.round(later))
-        latest = sighting(explanation='since three hours')
+        latest = sighting(explanation='for three hours')
         self.assertEqual(((), ()), self.round(latest))
         self.assertEqual(((), (latest,)), self.round())
 
 
-class RoundTest(WatchTestCase):
+class RoundTest(FindingStoreTestCase):
 
     done = Round(succeeded=NOON, servers=7, volumes=21, requests=3,
                  seconds=0.25, next=NOON + HOUR)
@@ -76,7 +76,7 @@ class RoundTest(WatchTestCase):
         self.assertEqual((Round(), ()), (store.last_round(), store.findings()))
         self.assertFalse(os.path.exists(os.path.dirname(self.path)))
 
-    def test_comes_back_as_written(self):
+    def test_rounds_and_findings_are_read_as_written(self):
         self.store().record_success(NOON, HOUR, self.done, (), ())
         self.assertEqual(self.done, self.store().last_round())
         failed = dataclasses.replace(
@@ -90,8 +90,8 @@ class RoundTest(WatchTestCase):
         self.assertEqual(seen, self.store().findings())
 
 
-class StoreTest(WatchTestCase):
-    """A store that is shared, old, full, damaged, or not ours."""
+class StoreTest(FindingStoreTestCase):
+    """A store that is full; it holds the journal and the findings."""
 
     def journal(self):
         return Journal(self.path, 4 * MIB, lambda: self.now)
@@ -121,12 +121,12 @@ class StoreTest(WatchTestCase):
         self.now = NOON
         self.assertEqual(60, self.journal().spent(REMOVALS))
 
-    def test_the_journal_leaves_the_findings(self):
+    def test_a_full_journal_keeps_the_findings(self):
         self.round(sighting())
         self.fill()
         self.assertEqual(((sighting(),), ()), self.round(sighting()))
 
-    def test_more_findings_than_there_is_room(self):
+    def test_more_findings_than_fit(self):
         self.round(sighting())
         many = [sighting(n, explanation='x' * 1000) for n in range(1, 5000)]
         text = str(self.assertRaises(StoreError, self.round, *many))
@@ -134,7 +134,7 @@ class StoreTest(WatchTestCase):
         self.assertEqual(1, len(self.store().findings()))
 
 
-class WatchMachine(stateful.RuleBasedStateMachine):
+class RoundsMachine(stateful.RuleBasedStateMachine):
     """Rounds of two hosts with one store, checked against a model."""
 
     keys = st.sampled_from([
@@ -147,8 +147,8 @@ class WatchMachine(stateful.RuleBasedStateMachine):
         self.directory = tempfile.mkdtemp()
         self.path = os.path.join(self.directory, 'store')
         self.now = NOON
-        #: By host and key: the start of the unbroken series of sightings,
-        #: and whether the finding was logged.
+        #: By host and key: since when each round has found it, and
+        #: whether it was logged.
         self.open = {'compute1': {}, 'compute2': {}}
 
     def teardown(self):
@@ -179,17 +179,17 @@ class WatchMachine(stateful.RuleBasedStateMachine):
         expected_gone = {key for key in gone if known.pop(key)[1]}
         expected_new = set()
         for key in seen:
-            first, told = known.get(key, (self.now, False))
+            first, announced = known.get(key, (self.now, False))
             first = min(first, self.now)
-            if not told and self.now - first >= 0.95 * HOUR:
+            if not announced and self.now - first >= 0.95 * HOUR:
                 expected_new.add(key)
-                told = True
-            known[key] = first, told
+                announced = True
+            known[key] = first, announced
         assert sorted(expected_new) == sorted(s.key for s in changes.new)
         assert sorted(expected_gone) == sorted(s.key for s in changes.gone)
 
     @stateful.invariant()
-    def what_is_open_is_known(self):
+    def store_has_the_known_findings(self):
         for host, known in self.open.items():
             assert known == {
                 k.key: (k.first, k.announced)
@@ -201,5 +201,5 @@ class ModelTest(base.TestCase):
     def test_rounds(self):
         self.useFixture(base.NoSyncing())
         stateful.run_state_machine_as_test(
-            WatchMachine, settings=hypothesis.settings(
+            RoundsMachine, settings=hypothesis.settings(
                 worlds.profile(share=0.3), stateful_step_count=25))

@@ -130,7 +130,7 @@ class ProcessesTest(base.TestCase):
         running.start(self.path)
         self.assertTrue(self.processes().is_running())
 
-    def test_what_nobody_wrote(self) -> None:
+    def test_a_record_that_is_damaged(self) -> None:
         for change, value in (
                 ('UPDATE process SET identity = ?', '{'),
                 ('UPDATE process SET identity = ?', '7'),
