@@ -150,8 +150,8 @@ many these are.
 How many block device mappings one reboot may remove, and how many stale
 attachments it may delete. The two are counted separately, and attachments that
 are deleted with a mapping do not count. If there are more, none of that kind
-is removed (``over-limit``): so many at once rather mean that Cinder or Nova's
-database is wrong than that the server is.
+is removed (``over-limit``): then Cinder or Nova's database is probably
+wrong, and not the server.
 """),
     cfg.IntOpt(
         'max_removals_per_hour',

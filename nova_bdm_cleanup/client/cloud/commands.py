@@ -27,10 +27,14 @@ def detach(server: str, volume: str) -> str:
     return 'openstack server remove volume %s %s' % (server, volume)
 
 
+def stop(server: str) -> str:
+    return 'openstack server stop %s' % server
+
+
 def new_attachment(server: ComputeServer, volume: str) -> tuple[str, ...]:
     """Return the commands that give a mapping a new attachment."""
     return (
-        'openstack server stop %s' % server.id,
+        stop(server.id),
         'on %s: %s' % ('host ' + server.host if server.host else 'its host',
                        _GET_CONNECTOR % 'connector.json'),
         'on a controller: nova-manage volume_attachment refresh %s %s '

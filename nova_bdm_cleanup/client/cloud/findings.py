@@ -236,8 +236,7 @@ def _steps(finding: Finding, seen: Inspection,
     if finding.reason is Reason.ROOT_VOLUME_DANGLING and (
             volume is None or volume.status != 'available'):
         # There is no volume to return to it.
-        return ('openstack server stop %s' % server.id,
-                commands.explain(finding.reason))
+        return commands.stop(server.id), commands.explain(finding.reason)
     if finding.reason in (Reason.ROOT_VOLUME_DANGLING, Reason.RESERVED_ONLY):
         return commands.new_attachment(server, finding.volume_id or '')
     return ()

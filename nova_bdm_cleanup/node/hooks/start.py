@@ -25,7 +25,7 @@ _current = threading.local()
 def clean_before(call: Call) -> Iterator[None]:
     """Clean up before a start, or before Nova resumes a guest.
 
-    Each has a method of its own, whatever the task state.
+    The wrapped method alone tells which of the two it is.
     """
     with clean(call, call.triggers[0]):
         yield

@@ -57,7 +57,7 @@ class LimitReached(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Charge:
-    """How much of an hourly limit a plan uses."""
+    """The part of an hourly limit that a plan uses."""
 
     #: What the limit counts, such as ``removals``.
     account: str

@@ -80,6 +80,20 @@ class DocumentationTest(base.TestCase):
                 self.assertTrue('reason=%s ' % reason in line
                                 or '(%s)' % reason in line, line)
 
+    def test_parts_of_other_pages_exist(self) -> None:
+        """Check the words between which a page includes another one."""
+        included = 0
+        for page in sorted(GUIDE.rglob('*.rst')):
+            for name, bounds in re.findall(
+                    r'^\.\. literalinclude:: (.*)\n((?:   :.*\n)*)',
+                    page.read_text(encoding='utf-8'), re.M):
+                for words in re.findall(
+                        r':(?:start-after|end-before): (.*)', bounds):
+                    self.assertIn(words, (page.parent / name).read_text(
+                        encoding='utf-8'), page)
+                    included += 1
+        self.assertGreater(included, 0)
+
     def test_every_audit_event_has_a_section(self) -> None:
         entries = dict(re.findall(
             r'^   ([a-z-]+)\n((?:      .*\n|\n)+)',
