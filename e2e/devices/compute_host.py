@@ -89,6 +89,7 @@ mode = enforce
 triggers = delete
 # The machine is slow, and os-brick waits a minute for what does not answer.
 timeout = 600
+settle_time = 0
 """
 
 

@@ -124,6 +124,24 @@ Raise this if attaching takes long because of a loaded message bus or a slow
 storage back end.
 """),
     cfg.IntOpt(
+        'settle_time',
+        default=int(Policy.settle_time.total_seconds()),
+        min=0,
+        # No reboot waits longer for a database that lags more.
+        max=60,
+        help="""
+Seconds until a change in Cinder's or Nova's database is certainly seen by all
+that read it; less than ``timeout``. Until then nothing is removed because of
+it.
+
+A read replica, or another node of a Galera cluster, may answer as before a
+change that another one has confirmed. If a removal rests on records that are
+younger than this, the reboot waits until they are that old, before it powers
+the guest off, and then asks again. Set it to 0 where every read of Cinder's
+and of Nova's database sees every write before it, and raise it above the
+longest lag that you have measured.
+"""),
+    cfg.IntOpt(
         'timeout',
         default=int(Policy.timeout),
         min=1,
@@ -291,6 +309,7 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
             observe=group.mode != 'enforce',
             remove=frozenset(_REMOVE[word] for word in group.remove),
             grace_period=datetime.timedelta(seconds=group.grace_period),
+            settle_time=datetime.timedelta(seconds=group.settle_time),
             max_removals=group.max_removals,
             max_removals_per_hour=group.max_removals_per_hour,
             timeout=group.timeout),

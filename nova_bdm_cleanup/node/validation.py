@@ -99,8 +99,19 @@ def _is_wrong(conf: cfg.ConfigOpts, opt: cfg.Opt) -> bool:
     if opt.dest == 'store':
         # The commands would use another file than nova-compute.
         return not os.path.isabs(value)
+    if opt.dest == 'settle_time':
+        # Nothing young would ever be removed.
+        return not _is_less_than_timeout(conf, value)
     return bool(opt.dest == 'audit_interval'
                 and 0 < value < MIN_AUDIT_INTERVAL)
+
+
+def _is_less_than_timeout(conf: cfg.ConfigOpts, value: int) -> bool:
+    try:
+        timeout = conf[GROUP].timeout
+    except cfg.Error:
+        return True  # The other option is the one that is wrong.
+    return timeout is None or value < timeout
 
 
 def _explain_unknown(key: str, known: Sequence[str]) -> str:
@@ -129,6 +140,10 @@ def _explain_wrong(opt: cfg.Opt, text: str) -> Iterator[str]:
     elif opt.dest == 'audit_interval':
         yield 'it must be 0 for no audit, or a whole number of %d or more' % (
             MIN_AUDIT_INTERVAL)
+    elif opt.dest == 'settle_time':
+        yield ('it must be a whole number from %d to %d, and less than '
+               'timeout; the default is %d' % (
+                   opt.type.min, opt.type.max, opt.default))
     elif isinstance(opt, cfg.IntOpt):
         yield 'it must be a whole number ' + (
             'from %d to %d' % (opt.type.min, opt.type.max) if opt.type.max

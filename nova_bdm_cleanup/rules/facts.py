@@ -428,6 +428,8 @@ class Policy:
     #: The reasons for which anything is removed; the rest is reported.
     remove: frozenset[Reason] = REMOVED | {Reason.STALE_ATTACHMENT}
     grace_period: datetime.timedelta = datetime.timedelta(seconds=300)
+    #: How long the reads of a database may lag behind its writes.
+    settle_time: datetime.timedelta = datetime.timedelta(seconds=10)
     stuck_after: datetime.timedelta = datetime.timedelta(seconds=3600)
     max_removals: int = 8
     max_removals_per_hour: int = 32

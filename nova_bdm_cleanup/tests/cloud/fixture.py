@@ -137,7 +137,8 @@ class Cloud(fixtures.Fixture):
             plugin_options.register_opts(cfg.CONF)
         options = dict(self._nova_options)
         if self._plugin:
-            options['bdm_cleanup'] = {'mode': 'enforce',
+            # Each database is one file, so no read lags.
+            options['bdm_cleanup'] = {'mode': 'enforce', 'settle_time': 0,
                                       **self._plugin_options}
         self.nova = nova.Harness(
             nova.write_configuration(

@@ -91,6 +91,7 @@ class SettingsTest(ConfTestCase):
                 remove=frozenset([Reason.VOLUME_MISSING,
                                   Reason.ATTACHED_ELSEWHERE]),
                 grace_period=datetime.timedelta(0),
+                settle_time=datetime.timedelta(seconds=2),
                 max_removals=1, max_removals_per_hour=2,
                 timeout=3),
             triggers=(*triggers.ALWAYS_ON, triggers.START),
@@ -98,7 +99,7 @@ class SettingsTest(ConfTestCase):
             watches=True, store='/x/s'),
             self.settings(
                 'mode = observe', 'remove = missing,attached-elsewhere',
-                'grace_period = 0',
+                'grace_period = 0', 'settle_time = 2',
                 'max_removals = 1', 'max_removals_per_hour = 2',
                 'timeout = 3', 'triggers = start',
                 'audit_interval = 3600', 'store = /x/s'))

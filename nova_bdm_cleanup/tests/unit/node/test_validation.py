@@ -44,6 +44,9 @@ class ProblemTest(ConfTestCase):
             ('required', ('2', '""'), 'it must be true or false'),
             ('grace_period', ('""', '-1', '5 min', '86401'),
              'it must be a whole number from 0 to 86400'),
+            ('settle_time', ('""', '-1', '61', '60', 'short'),
+             'it must be a whole number from 0 to 60, and less than timeout; '
+             'the default is 10'),
             ('max_removals', ('0', '-1', 'all'),
              'it must be a whole number of 1 or more'),
             ('timeout', ('0', '-60', '1.5'),
@@ -81,6 +84,20 @@ class SeveralTest(ConfTestCase):
             ['modes', 'triggers', 'triggers', 'timeout'],
             [text.split()[1] for text in found])
         self.assertIn('timeout = y', found[-1])
+
+
+    def test_settle_time_is_less_than_timeout(self) -> None:
+        self.assertEqual(
+            ['[bdm_cleanup] settle_time: it must be a whole number from 0 to '
+             '60, and less than timeout; the default is 10'],
+            validation.problems(self.conf('timeout = 10')))
+        for lines in (['timeout = 11'], ['timeout = 1', 'settle_time = 0'],
+                      ['timeout = 61', 'settle_time = 60']):
+            self.assertEqual([], validation.problems(self.conf(*lines)))
+        # A wrong limit is one problem, not two.
+        self.assertEqual(['timeout'], [
+            text.split()[1] for text in validation.problems(
+                self.conf('timeout = x', 'settle_time = 60'))])
 
 
 class PlaceTest(ConfTestCase):
