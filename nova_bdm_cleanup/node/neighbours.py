@@ -190,11 +190,13 @@ class Neighbours:
         The migrations are read twice: one may end, and another begin, while
         the servers are read.
         """
-        migrating = self._migrating()
+        nodes = objects.ComputeNodeList.get_all_by_host(
+            self._context, self._host)
+        migrating = self._migrating(nodes)
         servers = {server.uuid: server for server in
                    objects.InstanceList.get_by_host(
                        self._context, self._host, expected_attrs=[])}
-        migrating |= self._migrating()
+        migrating |= self._migrating(nodes)
         for uuid in migrating - servers.keys():
             server = self._server(uuid)
             if server is not None:
@@ -207,11 +209,16 @@ class Neighbours:
                       _LEAVING if uuid in here else _LEFT)}
         return here, moving
 
-    def _migrating(self) -> set[str]:
-        """Return the servers with a migration from or to this host."""
-        return {migration.instance_uuid for migration in
+    def _migrating(self, nodes: Iterable[Any]) -> set[str]:
+        """Return the servers with a migration from or to this host.
+
+        :param nodes: the compute nodes of this host.  The node of the server
+            may be another host's: that of an evacuated one is, when its old
+            host is back
+        """
+        return {migration.instance_uuid for node in nodes for migration in
                 objects.MigrationList.get_in_progress_by_host_and_node(
-                    self._context, self._host, self._instance.node)}
+                    self._context, self._host, node.hypervisor_hostname)}
 
     def _server(self, uuid: str) -> Any | None:
         try:

@@ -131,6 +131,16 @@ class ReusedAddressTest(NeighbourTestCase):
         self.end(HERE)
         self.check_disconnected()
 
+    def test_live_migration_to_this_host_of_an_evacuated_server(self):
+        """Ask for the migrations of this host, not of the server's node."""
+        values: dict[str, object] = {'node': THERE}
+        if 'compute_id' in objects.Instance.fields:
+            # Recent releases require it, with any value.
+            values['compute_id'] = 1
+        self.cloud.change(self.server, **values)
+        self.move(6, 'elsewhere', HERE)
+        self.check_undecided('is moving')
+
     def test_live_migration_from_this_host(self):
         """Wait: the neighbour's rows already hold the other host's address."""
         self.move(6, HERE, 'elsewhere')

@@ -199,6 +199,19 @@ class Instances:
 
 
 @dataclasses.dataclass
+class ComputeNode:
+    hypervisor_hostname: str
+
+
+class ComputeNodes:
+    """``ComputeNodeList``: each host has one node, with its name."""
+
+    @staticmethod
+    def get_all_by_host(context: Context, host: str) -> list[ComputeNode]:
+        return [ComputeNode(host)]
+
+
+@dataclasses.dataclass
 class Migration:
     instance_uuid: str
 
@@ -251,6 +264,7 @@ class Objects:
     InstanceList = Instances
     BlockDeviceMappingList = Mappings
     MigrationList = Migrations
+    ComputeNodeList = ComputeNodes
     InstanceActionList = Actions
     InstanceActionEventList = Events
     InstanceActionEvent = Event
