@@ -388,7 +388,8 @@ def mapping_of(row: Any) -> facts.Bdm:
         boot_index=row.boot_index,
         device_name=row.device_name,
         has_connection_info=row.connection_info not in _NEVER_CONNECTED,
-        created_at=row.created_at)
+        created_at=row.created_at,
+        updated_at=row.updated_at)
 
 
 def _is_libvirt(driver: Any) -> bool:

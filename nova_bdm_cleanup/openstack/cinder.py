@@ -438,7 +438,8 @@ def attached_by(server_id: str, volumes: Mapping[str, Volume | None],
     """
     return {
         a.attachment_id: Attachment(id=a.attachment_id, volume_id=v.id,
-                                    server_id=server_id, status='attached')
+                                    server_id=server_id, status='attached',
+                                    attached_at=a.attached_at)
         for v in volumes.values() if v is not None and v.status == 'in-use'
         # Foreign volumes are absent from the project-filtered list.
         and not is_foreign(v, project)
@@ -482,7 +483,8 @@ def parse_attachment(record: Mapping[str, Any]) -> Attachment:
         server_id=answers.optional_identifier(record, 'instance'),
         status=answers.text(record, 'status'),
         connected=bool(connection_info),
-        initiators=_initiators(connection_info))
+        initiators=_initiators(connection_info),
+        attached_at=answers.moment(record, 'attached_at'))
 
 
 def _initiators(connection_info: Mapping[str, Any]) -> frozenset[str]:
@@ -509,7 +511,8 @@ def parse_volume(record: Mapping[str, Any]) -> Volume:
         attached_to=tuple(facts.AttachedServer(
             server_id=answers.optional_identifier(a, 'server_id'),
             attachment_id=answers.optional_identifier(a, 'attachment_id'),
-            host=answers.optional_text(a, 'host_name'))
+            host=answers.optional_text(a, 'host_name'),
+            attached_at=answers.moment(a, 'attached_at'))
             for a in answers.records(record, 'attachments')),
         updated_at=(answers.moment(record, 'updated_at')
                     or answers.moment(record, 'created_at')))

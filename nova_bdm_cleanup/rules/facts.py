@@ -50,6 +50,7 @@ class Bdm:
     #: The connection_info itself holds secrets and stays with the adapter.
     has_connection_info: bool = False
     created_at: datetime.datetime | None = None
+    updated_at: datetime.datetime | None = None
 
     @property
     def is_volume(self) -> bool:
@@ -82,6 +83,8 @@ class Attachment:
     connected: bool = False
     #: The initiators of that host; most back ends do not tell them.
     initiators: frozenset[str] = frozenset()
+    #: When it was connected.  Cinder does not tell when it was created.
+    attached_at: datetime.datetime | None = None
 
     @property
     def is_legacy(self) -> bool:
@@ -114,6 +117,7 @@ class AttachedServer:
     server_id: str | None
     attachment_id: str | None = None
     host: str | None = None
+    attached_at: datetime.datetime | None = None
 
 
 #: An attach or a detach of some server is under way.

@@ -125,7 +125,7 @@ class SharedSecretTest(base.FunctionalTestCase):
             uuid=uuids.bdm, source_type='volume', destination_type='volume',
             volume_id='volume-1', attachment_id=None, boot_index=None,
             device_name='/dev/vdb', tag=None, created_at=None,
-            connection_info=connection_info)
+            updated_at=None, connection_info=connection_info)
         manager = mock.Mock(host='host', driver=mock.Mock(driver))
         manager.driver._host = mock.Mock()
         there = NovaInstance(manager, None, None, Deadline(60.0),

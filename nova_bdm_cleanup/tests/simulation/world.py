@@ -78,6 +78,7 @@ class Row:
     tag: str | None = None
     deleted: bool = False
     created_at: datetime.datetime = dataclasses.field(default_factory=now)
+    updated_at: datetime.datetime | None = None
     deleted_at: datetime.datetime | None = None
 
     @property
@@ -371,6 +372,7 @@ class World:
         self.changes(f'rows of {row.instance_uuid}')
         for name, value in values.items():
             setattr(row, name, value)
+        row.updated_at = now()
 
     def delete_row(self, row: Row) -> None:
         self.change_row(row, deleted=True, deleted_at=now())
@@ -481,6 +483,8 @@ class World:
         earlier = datetime.timedelta(hours=hours)
         for row in self.rows.values():
             row.created_at -= earlier
+            if row.updated_at is not None:
+                row.updated_at -= earlier
             if row.deleted_at is not None:
                 row.deleted_at -= earlier
         for volume in self.cinder.volumes.values():

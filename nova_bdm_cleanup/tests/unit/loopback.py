@@ -138,7 +138,8 @@ class LoopbackCloud:
         self.attachments[attachment_id] = dict({
             'id': attachment_id, 'instance': server_id,
             'volume_id': volume_id, 'status': 'attached',
-            'host': 'compute1', 'connection_info': _CONNECTION}, **fields)
+            'host': 'compute1', 'connection_info': _CONNECTION,
+            'attached_at': '2026-01-02T00:00:00.000000'}, **fields)
         self._of_server.setdefault(
             (server_id or '').lower(), {})[attachment_id] = None
         self._of_volume.setdefault(volume_id, {})[attachment_id] = None
@@ -435,7 +436,7 @@ class LoopbackCloud:
         page, _ = self._cut(found, query)
         fields = ['id', 'instance', 'volume_id', 'status']
         if path == '/attachments/detail':
-            fields.append('connection_info')
+            fields += ['connection_info', 'attached_at']
         return 200, {'attachments': [{f: a[f] for f in fields}
                                      for a in page]}
 
@@ -474,7 +475,7 @@ class LoopbackCloud:
                    if i in self.attachments]
         shown = dict({'attachments': [
             {'server_id': a['instance'], 'attachment_id': a['id'],
-             'host_name': a['host']}
+             'host_name': a['host'], 'attached_at': a['attached_at']}
             for a in records if a['status'] == 'attached'
             and a['volume_id'] == volume['id']]}, **volume)
         if not admin:

@@ -202,20 +202,40 @@ class ParsingTest(CinderTestCase):
                 updated_at=datetime.datetime(
                     2026, 1, 2, tzinfo=datetime.timezone.utc),
                 attached_to=(
-                    facts.AttachedServer(make.SERVER, 'attachment-1', 'h'),
+                    facts.AttachedServer(
+                        make.SERVER, 'attachment-1', 'h', datetime.datetime(
+                            2026, 1, 2, 3, 4, tzinfo=datetime.timezone.utc)),
                     facts.AttachedServer(None, 'other'))),
             self.volume(
                 status='detaching', multiattach=True,
                 migration_status='success',
                 attachments=[{'server_id': make.SERVER, 'host_name': 'h',
-                              'attachment_id': 'attachment-1'},
-                             {'server_id': None, 'attachment_id': 'other'}]))
+                              'attachment_id': 'attachment-1',
+                              'attached_at': '2026-01-02T03:04:00.000000'},
+                             {'server_id': None, 'attachment_id': 'other',
+                              'attached_at': None}]))
 
     def test_a_volume_never_updated_is_as_old_as_it_is(self):
         for updated in (None, 'yesterday'):
             self.assertEqual(
                 datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc),
                 self.volume(updated_at=updated).updated_at)
+
+    def test_when_an_attachment_was_connected(self):
+        then = datetime.datetime(2026, 1, 2, 3, 4, 5, 600000,
+                                 tzinfo=datetime.timezone.utc)
+        # Cinder shows an empty text for what was never connected.
+        for text, moment in (('2026-01-02T03:04:05.600000', then),
+                             ('', None), (None, None)):
+            self.assertEqual(
+                moment, self.attachment(attached_at=text).attached_at)
+
+    def test_the_volume_tells_it_too(self):
+        bdms = self.healthy(1)
+        self.cloud.volumes['volume-1']['attachments'][0]['attached_at'] = (
+            '2026-01-02T03:04:05.000000')
+        first, = self.look(bdms)[1]
+        self.assertEqual(5, first.attached_at.second)
 
     def test_an_attachment_and_nothing_secret(self):
         kept = {'driver_volume_type': 'rbd', 'auth_password': 'hush'}
