@@ -23,7 +23,7 @@ from nova_bdm_cleanup.node.store.findings import (
     RecordedFinding,
     Round,
 )
-from nova_bdm_cleanup.node.store.journal import Journal, REMOVALS
+from nova_bdm_cleanup.node.store.journal import Journal, MAPPINGS
 from nova_bdm_cleanup.node.store.processes import Process, Processes
 from nova_bdm_cleanup.rules.reasons import Reason, REMOVED
 from nova_bdm_cleanup.terminal import ExitCode
@@ -69,7 +69,8 @@ class Status:
     last: Round = Round()
     #: The findings of the last successful audit round.
     known: tuple[RecordedFinding, ...] = ()
-    removals_last_hour: int = 0
+    #: Who had the most removals within the last hour, and how many.
+    charged: tuple[str, int] = ('', 0)
     #: The nova-computes of other names, if this one was never started.
     others: tuple[str, ...] = ()
 
@@ -131,7 +132,7 @@ def status_of(host: str, path: str, now: float,
         state, why, option_problems, process, last,
         # The findings of an audit that is now off are out of date.
         store.findings() if interval else (),
-        Journal(path, clock=lambda: now).spent(REMOVALS))
+        Journal(path, clock=lambda: now).most_charged(MAPPINGS))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -175,8 +176,10 @@ def _lines(found: Status, host: str) -> Iterator[tuple[str, Any]]:
     yield 'Mode', facts.get('mode')
     yield 'Triggers', ', '.join(filter(None, (
         'hard reboot', *facts.get('triggers', '').split(','))))
-    yield 'Removals, last hour', '%d of %s' % (
-        found.removals_last_hour, facts.get('max_removals_per_hour'))
+    payer, removals = found.charged
+    yield 'Removals, last hour', '%d of %s%s' % (
+        removals, facts.get('max_removals_per_hour'),
+        ' (%s)' % payer if payer else '')
     if not interval:
         yield 'Audit', 'off'
         yield 'Open findings', ('not known: set [bdm_cleanup] audit_interval '
@@ -250,7 +253,7 @@ def _as_dict(found: Status) -> dict[str, Any]:
             'pid': process.pid,
             'since': process.since,
             **process.facts},
-        'removals_last_hour': found.removals_last_hour,
+        'removals_last_hour': found.charged[1],
         'last_round': None if last.succeeded is None else {
             'begun': last.succeeded, 'servers': last.servers,
             'volumes': last.volumes, 'requests': last.requests,

@@ -176,11 +176,14 @@ wrong, and not the server.
         default=Policy.max_removals_per_hour,
         min=1,
         help="""
-How many block device mappings the reboots of this host may remove within an
-hour, and how many stale attachments the reboots of the servers of one project.
-The counts are in the store and survive restarts of nova-compute. A reboot that
-would exceed one of the limits removes nothing of that kind (``over-limit``).
-Raise it during a planned clean-up of many servers.
+How many block device mappings, and how many stale attachments, may be removed
+on this host within an hour from the servers of one project. The two are
+counted separately, and each project has its own counts, since its members can
+ask for the operations. A boot of the host (``host_boot``) has counts of its
+own, for all projects together. The counts are in the store and survive
+restarts of nova-compute. An operation that would exceed one of the limits
+removes nothing of that kind (``over-limit``). Raise it during a planned
+clean-up of many servers of one project.
 """),
     cfg.IntOpt(
         'audit_interval',

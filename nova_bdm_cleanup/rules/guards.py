@@ -139,13 +139,14 @@ _AFTER_THE_RULES: tuple[Text[Outcome], ...] = (
         '[bdm_cleanup] mode is observe; in mode enforce a hard reboot would '
         'remove it'),
 
-    # The mappings of the host and the attachments of a project are counted
-    # separately.
-    Text('more mappings on this host, or more stale attachments of servers of '
-         'this project, would be removed within an hour than '
-         '``max_removals_per_hour``. Then nothing of that kind is removed',
+    # The cleaner charges who can bring the trigger about.
+    Text('within an hour, more mappings or more stale attachments of servers '
+         'of this project would be removed on this host than '
+         '``max_removals_per_hour``; or, at a boot of the host, more of all '
+         'projects. Then nothing of that kind is removed',
         Outcome(Reason.OVER_LIMIT, Action.WITHHOLD),
-        'the removal would exceed [bdm_cleanup] max_removals_per_hour; '
+        'the removals of one hour for this project (at a boot of the host: '
+        'for all projects) would exceed [bdm_cleanup] max_removals_per_hour; '
         'nothing of this kind is removed'),
 
     Text('the plan cannot be written to the journal',

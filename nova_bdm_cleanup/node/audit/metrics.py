@@ -28,7 +28,7 @@ from nova_bdm_cleanup.node.store.findings import (
     RecordedFinding,
     Round,
 )
-from nova_bdm_cleanup.node.store.journal import Journal, REMOVALS
+from nova_bdm_cleanup.node.store.journal import Journal, MAPPINGS
 from nova_bdm_cleanup.node.store.processes import Process
 
 LOG = logging.getLogger(__name__)
@@ -78,7 +78,8 @@ _CINDER_SECONDS = prometheus_client.Summary(
     ('host', 'trigger'), registry=None)
 _REMOVALS_LAST_HOUR = _gauge(
     'nova_bdm_cleanup_removals_last_hour',
-    'Mappings that were removed on this host within the last hour.')
+    'Mappings that were removed on this host within the last hour, for the '
+    'project (or for the host itself) with the most of them.')
 _REMOVALS_LIMIT = _gauge(
     'nova_bdm_cleanup_removals_per_hour_limit',
     'The limit of these removals: max_removals_per_hour.')
@@ -168,7 +169,7 @@ class MetricsFile:
         store = FindingStore(path, self._conf.host)
         try:
             findings, last_round = store.findings(), store.last_round()
-            removals = Journal(path).spent(REMOVALS)
+            _, removals = Journal(path).most_charged(MAPPINGS)
         except StoreError:
             # The start, the rounds and the cleanups log it.
             pass
@@ -180,7 +181,8 @@ def registry_of(process: Process, findings: Sequence[RecordedFinding],
                 last_round: Round, removals: int, now: float) -> Registry:
     """Set the gauges.
 
-    :param removals: the number of removals within the last hour
+    :param removals: the most removals within the last hour that one project,
+        or the host, was charged for
     :returns: a registry of the metrics that apply: without those that count
         if the plugin was refused, and without those of a round before the
         first one

@@ -15,10 +15,12 @@ from nova_bdm_cleanup.node.cleanup import actions, log_lines
 from nova_bdm_cleanup.node.cleanup.ports import InstancePort
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger
 from nova_bdm_cleanup.node.store.journal import (
+    account_of,
+    ATTACHMENTS,
     Charge,
     Journal,
     LimitReached,
-    REMOVALS,
+    MAPPINGS,
 )
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.cinder import Cinder
@@ -28,10 +30,6 @@ from nova_bdm_cleanup.rules.facts import Plan, WitnessAnswer
 from nova_bdm_cleanup.rules.reasons import Reason
 
 T = TypeVar('T')
-
-#: The other account of ``max_removals_per_hour``: stale attachments are
-#: counted for each project, since its members can make any number of them.
-_DELETIONS = 'attachments of project %s'
 
 
 def _utcnow() -> datetime.datetime:
@@ -146,7 +144,8 @@ class Cleaner:
         found = self._assess(bdms, self._ask_cinder(bdms), guest_is_on=True)
         plan = found.plan
         try:
-            spent = self.journal.spent(REMOVALS) if plan.removals else 0
+            spent = (self.journal.spent(self._account(MAPPINGS))
+                     if plan.removals else 0)
         except Exception as exc:
             plan = plan.withhold(
                 Reason.JOURNAL_UNWRITABLE, log_lines.masked(exc))
@@ -262,18 +261,18 @@ class Cleaner:
         """
         begun = time.monotonic()
         plan = found.plan
-        deletions = _DELETIONS % self.server.project
+        removals, deletions = map(self._account, (MAPPINGS, ATTACHMENTS))
         limit = self.policy.max_removals_per_hour
         try:
             entry = self.journal.begin(
                 self._record(plan),
-                [Charge(REMOVALS, plan.removals, limit),
+                [Charge(removals, plan.removals, limit),
                  Charge(deletions, len(plan.due) - plan.removals, limit)],
                 server=self.server.uuid)
         except LimitReached as exc:
             # One kind of removals over its limit must not stop the other kind.
             return self._act_on_rest(found, plan.withhold(
-                Reason.OVER_LIMIT, of_mappings=exc.account == REMOVALS))
+                Reason.OVER_LIMIT, of_mappings=exc.account == removals))
         except Exception as exc:
             self.log.unrecorded(exc)
             self.log.plan(
@@ -286,11 +285,15 @@ class Cleaner:
         left = len(plan.due) - acting.completed
         acting.finish('done' if not left else
                       'partly' if acting.completed or acting.removals else
-                      'nothing', {REMOVALS: acting.removals,
+                      'nothing', {removals: acting.removals,
                                   deletions: acting.deletions})
         self.log.finished(
             acting.completed, left, time.monotonic() - begun, entry.id)
         return frozenset(acting.removed), found
+
+    def _account(self, kind: str) -> str:
+        """Return the account that a kind of removals is charged to."""
+        return account_of(kind, self.trigger.payer.of(self.server.project))
 
     def _act_on_rest(self, found: Assessment,
                      rest: Plan) -> tuple[frozenset[str], Assessment]:

@@ -26,6 +26,20 @@ class InstanceHost(enum.Enum):
     ANY = 'any'
 
 
+class Payer(enum.Enum):
+    """Whose hourly limit the removals of a trigger count towards."""
+
+    #: The project of the server, whose members can ask for the operation: they
+    #: must not use up the limit of others.
+    PROJECT = 'project {}'
+    #: The host: only the operator brings the operation about.
+    HOST = 'this host'
+
+    def of(self, project: str | None) -> str:
+        """Return who is charged for a server of a project."""
+        return self.value.format(project)
+
+
 @dataclasses.dataclass(frozen=True)
 class Choice:
     """A word of ``[bdm_cleanup] triggers``."""
@@ -49,6 +63,8 @@ class Trigger:
     goes_on: str
     #: What cleans up the rest, for the log.
     next_try: str
+    #: Who is charged for its removals.
+    payer: Payer
     #: The word that selects it; None: it is selected whenever the plugin is
     #: on, or it has no hook.
     choice: Choice | None = None
@@ -98,6 +114,7 @@ HARD_REBOOT = Trigger(
     lost=Reason.REBOOT_LOST,
     goes_on='the reboot goes on',
     next_try='the next hard reboot tries again',
+    payer=Payer.PROJECT,
     guest_is_on=True,
     nova_holds_lock=True,
     finds_stale=True)
@@ -110,6 +127,7 @@ SOFT_REBOOT = Trigger(
     lost=Reason.REBOOT_LOST,
     goes_on='the reboot goes on',
     next_try='a hard reboot tries again',
+    payer=Payer.PROJECT,
     guest_is_on=True,
     nova_holds_lock=True,
     withheld_for=Reason.SOFT_REBOOT,
@@ -123,6 +141,7 @@ START = Trigger(
     lost=Reason.START_LOST,
     goes_on='the start goes on',
     next_try='the next start tries again',
+    payer=Payer.PROJECT,
     choice=STARTS,
     finds_stale=True)
 
@@ -133,6 +152,7 @@ HOST_BOOT = Trigger(
     lost=Reason.START_LOST,
     goes_on='the server is resumed',
     next_try='the next cleanup of the server tries again',
+    payer=Payer.HOST,
     choice=HOST_BOOTS)
 
 # In every move Nova asks Cinder for the attachments before it defines the
@@ -147,6 +167,7 @@ MOVE = Trigger(
     lost=Reason.MOVE_LOST,
     goes_on='the move goes on',
     next_try='a hard reboot tries again',
+    payer=Payer.PROJECT,
     choice=MOVES)
 
 #: The instance leaves its host.
@@ -156,6 +177,7 @@ SHELVE = Trigger(
     lost=Reason.MOVE_LOST,
     goes_on='the server is shelved',
     next_try='an unshelve tries again',
+    payer=Payer.PROJECT,
     choice=MOVES,
     nova_holds_lock=True)
 
@@ -166,6 +188,7 @@ UNSHELVE = Trigger(
     lost=Reason.MOVE_LOST,
     goes_on='the server is unshelved',
     next_try='the next unshelve or hard reboot tries again',
+    payer=Payer.PROJECT,
     choice=MOVES,
     nova_holds_lock=True,
     instance_host=InstanceHost.NONE)
@@ -178,6 +201,7 @@ EVACUATE = Trigger(
     lost=Reason.MOVE_LOST,
     goes_on='the evacuation goes on',
     next_try='the next hard reboot or start removes it',
+    payer=Payer.HOST,
     choice=MOVES,
     instance_host=InstanceHost.ANY,
     withheld_for=Reason.EVACUATED)
@@ -189,6 +213,7 @@ LIVE_MIGRATION = Trigger(
     lost=Reason.MOVE_LOST,
     goes_on='the live migration goes on',
     next_try='a hard reboot removes it',
+    payer=Payer.HOST,
     choice=MOVES,
     guest_is_on=True,
     withheld_for=Reason.GUEST_RUNNING,
@@ -201,6 +226,7 @@ DELETE = Trigger(
     lost=Reason.MOVE_LOST,
     goes_on='the server is deleted',
     next_try='nothing remains to be done',
+    payer=Payer.PROJECT,
     choice=DELETES)
 
 #: The periodic audit.  It changes nothing, and has no hook.
@@ -209,7 +235,8 @@ AUDIT = Trigger(
     states=frozenset(),
     lost=Reason.NOT_LOOKED_AT,
     goes_on='an audit changes nothing',
-    next_try='the next round looks again')
+    next_try='the next round looks again',
+    payer=Payer.HOST)
 
 #: All triggers with hooks; the words of the option are in this order.
 TRIGGERS: Sequence[Trigger] = (

@@ -7,6 +7,7 @@ error, never a warning.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Mapping, Sequence
 import dataclasses
 import json
@@ -20,9 +21,12 @@ from nova_bdm_cleanup.node.store.database import (
     MAX_BYTES,
 )
 
-#: The account of ``max_removals_per_hour`` that counts the mappings of the
-#: host.
-REMOVALS = 'removals'
+#: The kinds of removals, which ``max_removals_per_hour`` counts apart: any
+#: number of attachments can be made, and must not keep the mappings.
+MAPPINGS, ATTACHMENTS = 'mappings', 'stale attachments'
+
+#: The name of an account: the kind of the removals, and who is charged.
+_ACCOUNT = '%s of %s'
 
 #: How far back an hourly limit counts, in seconds.
 _LIMIT_WINDOW_SECONDS = 3600.0
@@ -59,7 +63,7 @@ class LimitReached(Exception):
 class Charge:
     """The part of an hourly limit that a plan uses."""
 
-    #: What the limit counts, such as ``removals``.
+    #: Its name, from :func:`account_of`.
     account: str
     amount: int
     limit: int
@@ -242,6 +246,24 @@ class Journal:
         return self._database.read(lambda connection: _spent(
             connection, account, self._now())) or 0
 
+    def most_charged(self, kind: str) -> tuple[str, int]:
+        """Return who had the most removals of a kind in the last hour.
+
+        :returns: who was charged, and the number; the number is 0 if there was
+            none
+        """
+        def select(connection: sqlite3.Connection) -> Sequence[Any]:
+            return connection.execute(
+                'SELECT account, amount FROM charge WHERE time >= ?',
+                (self._now() - _LIMIT_WINDOW_SECONDS,)).fetchall()
+
+        begin = account_of(kind, '')
+        charged: collections.Counter[str] = collections.Counter()
+        for account, amount in self._database.read(select) or ():
+            if account.startswith(begin):
+                charged[account[len(begin):]] += amount
+        return max(charged.items(), key=lambda item: item[1], default=('', 0))
+
     def entries(self, server: str | None = None,
                 since: float = float('-inf')) -> tuple[RecordedEntry, ...]:
         """Return the entries that are still there, the oldest first."""
@@ -281,6 +303,14 @@ class Journal:
         except (ValueError, TypeError, RecursionError) as exc:
             raise self._database.damaged(
                 'entry %d: %s' % (serial, exc)) from exc
+
+
+def account_of(kind: str, payer: str) -> str:
+    """Return the name of the account of a kind of removals.
+
+    :param payer: who is charged
+    """
+    return _ACCOUNT % (kind, payer)
 
 
 def _spent(connection: sqlite3.Connection, account: str, now: float) -> int:

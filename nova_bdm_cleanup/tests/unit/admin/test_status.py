@@ -17,7 +17,13 @@ from nova_bdm_cleanup.node.store.findings import (
     RecordedFinding,
     Round,
 )
-from nova_bdm_cleanup.node.store.journal import Charge, Journal, REMOVALS
+from nova_bdm_cleanup.node.store.journal import (
+    account_of,
+    ATTACHMENTS,
+    Charge,
+    Journal,
+    MAPPINGS,
+)
 from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.unit import running
 from nova_bdm_cleanup.tests.unit.admin import base
@@ -124,7 +130,11 @@ class StatusCommandTest(base.CommandTest):
                 succeeded=base.NOON, servers=7, volumes=21, requests=3,
                 seconds=0.25, next=base.NOON + 3600), seen, ())
         journal = Journal(self.path, base.MIB4)
-        journal.begin({}, [Charge(REMOVALS, 2, 32)], server='s')
+        for kind, payer, amount in (
+                (MAPPINGS, 'project one', 1), (MAPPINGS, 'project two', 1),
+                (MAPPINGS, 'project one', 1), (ATTACHMENTS, 'project two', 9)):
+            journal.begin({}, [Charge(account_of(kind, payer), amount, 32)],
+                          server='s')
 
     # Tables
 
@@ -143,7 +153,7 @@ class StatusCommandTest(base.CommandTest):
             'Nova': '34.0.0-1',
             'Mode': 'enforce',
             'Triggers': 'hard reboot, start, move',
-            'Removals, last hour': '2 of 32',
+            'Removals, last hour': '2 of 32 (project one)',
             'Audit': 'every 3600 s',
             'Last round': '2027-01-15 12:00:00 UTC: 7 servers with 21 '
                           'volumes',

@@ -123,7 +123,7 @@ class CleanerTestCase(base.TestCase):
         self.begin = 0
 
     def cleaner_of(self, world, trigger=None, store=None, service_token=True,
-                   sees_all=True, **options):
+                   sees_all=True, project=make.PROJECT, **options):
         self.path = store or os.path.join(self.tempdir(), 'journal', 'store')
         self.begin = len(self.log.output)
         policy = Policy(**options)
@@ -132,8 +132,8 @@ class CleanerTestCase(base.TestCase):
             fakes.Host(world), fakes.Cinder(world, service_token, sees_all),
             world.journal(self.path),
             log_lines.LogLines(None, 'req-1', trigger), policy, trigger,
-            Deadline(policy.timeout, lambda: self.time), make.server(),
-            lambda: make.NOW)
+            Deadline(policy.timeout, lambda: self.time),
+            make.server(project=project), lambda: make.NOW)
 
     def clean(self, world, trigger=None, **arguments):
         """Run the cleanup of one reboot, or of another trigger."""
@@ -856,6 +856,34 @@ class LimitTest(CleanerTestCase):
                     if is_done and kind is dangling else set(), returned)
                 if not is_done:
                     self.assertEqual([], world.changes)
+
+    def test_who_is_charged(self):
+        """Check what is left of the hour after another cleanup."""
+        for first, then, project, is_done in (
+                (triggers.HARD_REBOOT, triggers.HARD_REBOOT, 'another', True),
+                (triggers.HARD_REBOOT, triggers.START, 'another', True),
+                (triggers.HARD_REBOOT, triggers.START, make.PROJECT, False),
+                (triggers.DELETE, triggers.MOVE, make.PROJECT, False),
+                (triggers.SHELVE, triggers.UNSHELVE, make.PROJECT, False),
+                # The host's removals are counted apart.
+                (triggers.HARD_REBOOT, triggers.HOST_BOOT, make.PROJECT,
+                 True),
+                (triggers.HOST_BOOT, triggers.HARD_REBOOT, make.PROJECT,
+                 True),
+                (triggers.HOST_BOOT, triggers.HOST_BOOT, 'another', False)):
+            limited = {'store': os.path.join(self.tempdir(), 'store'),
+                       'max_removals_per_hour': 2}
+            self.clean(world_of([disk(1), disk(2)], [free(1), free(2)],
+                                running=first.guest_is_on), first, **limited)
+            world = world_of([disk(3)], [free(3)], running=then.guest_is_on)
+            cleaning = self.cleaner_of(world, then, project=project, **limited)
+            self.assertEqual([is_done], [
+                f.is_due for f in cleaning.preview(
+                    tuple(world.rows.values())).plan.findings])
+            self.clean(world, then, project=project, **limited)
+            self.assertEqual(
+                (is_done, 0 if is_done else 1),
+                ('bdm-3' not in world.rows, self.withheld('over-limit')))
 
     def test_the_time_is_over_before_the_first_disk(self):
         world = broken()

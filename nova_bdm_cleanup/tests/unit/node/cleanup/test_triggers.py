@@ -32,3 +32,10 @@ class TriggersTest(base.TestCase):
     def test_reboots_need_no_word(self) -> None:
         self.assertEqual((triggers.HARD_REBOOT, triggers.SOFT_REBOOT),
                          triggers.ALWAYS_ON)
+
+    def test_who_is_charged(self) -> None:
+        """Check that a project pays for what its members can ask for."""
+        self.assertEqual(
+            {'host_boot', 'evacuate', 'live_migration', 'audit'},
+            {each.name for each in (*triggers.TRIGGERS, triggers.AUDIT)
+             if each.payer is triggers.Payer.HOST})

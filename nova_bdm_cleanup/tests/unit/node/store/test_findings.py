@@ -17,7 +17,7 @@ from nova_bdm_cleanup.node.store.findings import (
     RecordedFinding,
     Round,
 )
-from nova_bdm_cleanup.node.store.journal import Charge, Journal, REMOVALS
+from nova_bdm_cleanup.node.store.journal import Charge, Journal
 from nova_bdm_cleanup.tests.unit import base, worlds
 
 MIB = 1024 * 1024
@@ -100,8 +100,8 @@ class StoreTest(FindingStoreTestCase):
         """Add entries until the oldest of them are removed."""
         for _ in range(60):
             self.journal().begin(
-                {'padding': 'x' * 100000}, [Charge(REMOVALS, 1, 1000)],
-                server='a-server').finish('done', {REMOVALS: 1})
+                {'padding': 'x' * 100000}, [Charge('removals', 1, 1000)],
+                server='a-server').finish('done', {'removals': 1})
         return len(Journal(self.path).entries())
 
     def test_the_oldest_entries_of_the_journal_make_room(self):
@@ -119,7 +119,7 @@ class StoreTest(FindingStoreTestCase):
         self.assertEqual(newest, left[-1].id)
         # Removals within the hour still count.
         self.now = NOON
-        self.assertEqual(60, self.journal().spent(REMOVALS))
+        self.assertEqual(60, self.journal().spent('removals'))
 
     def test_a_full_journal_keeps_the_findings(self):
         self.round(sighting())
