@@ -9,9 +9,11 @@ from the same rows.
 * :mod:`mappings`: the state of each mapping, and which dangling ones are kept
 * :mod:`attachments`: the attachments that no mapping names
 * :mod:`guards`: why an action is not carried out
+* :mod:`settling`: how young the records are that a removal rests on
 * :mod:`decision`: the tables applied to a snapshot, and two looks compared
 """
 
 from nova_bdm_cleanup.rules.decision import confirm, decide, needs_witness
+from nova_bdm_cleanup.rules.settling import unsettled_for
 
-__all__ = ('confirm', 'decide', 'needs_witness')
+__all__ = ('confirm', 'decide', 'needs_witness', 'unsettled_for')

@@ -447,6 +447,23 @@ class Policy:
         """
         return since is None or now - since < self.grace_period
 
+    def settles_in(self, since: datetime.datetime | None,
+                   now: datetime.datetime) -> datetime.timedelta:
+        """Return how long until every read certainly shows a change.
+
+        What is dated in the future, by a clock that is ahead, counts as now.
+        Something of unknown age is old.
+        """
+        if since is None:
+            return datetime.timedelta(0)
+        return max(self.settle_time - (now - min(since, now)),
+                   datetime.timedelta(0))
+
+    def is_settled(self, since: datetime.datetime | None,
+                   now: datetime.datetime) -> bool:
+        """Return whether every read certainly shows a change."""
+        return not self.settles_in(since, now)
+
     def is_stuck(self, since: datetime.datetime | None,
                  now: datetime.datetime) -> bool:
         """Return whether something is too old to be under way.

@@ -142,6 +142,21 @@ class PolicyTest(base.TestCase):
             for age in (policy.grace_period, policy.stuck_after)))
 
 
+    def test_settle_time(self):
+        second = datetime.timedelta(seconds=1)
+        policy = facts.Policy(settle_time=3 * second)
+        for age, left in ((0, 3), (2, 1), (3, 0), (4, 0),
+                          # A clock is ahead.
+                          (-1, 3), (-86400, 3)):
+            since = make.ago(age)
+            self.assertEqual(left * second,
+                             policy.settles_in(since, make.NOW))
+            self.assertIs(left == 0, policy.is_settled(since, make.NOW))
+        self.assertTrue(policy.is_settled(None, make.NOW))
+        causal = facts.Policy(settle_time=0 * second)
+        self.assertTrue(causal.is_settled(make.ago(-1), make.NOW))
+
+
 class EndingTest(base.TestCase):
     """The ending of an operation, from the results of its events."""
 
