@@ -13,6 +13,7 @@ import time
 from typing import Any, NamedTuple
 
 from nova.compute import manager
+from sqlalchemy import engine, event
 
 from benchmarks import report
 from nova_bdm_cleanup.tests.cloud.server import Disk, Server
@@ -58,6 +59,8 @@ class Taken(NamedTuple):
     time: float
     #: Of the processor, by Cinder.  It is the same on a busy machine.
     cinder: float
+    #: The SQL statements of Nova meanwhile.
+    statements: int
 
 
 @contextlib.contextmanager
@@ -73,13 +76,15 @@ def cleanup(cloud: fixture.Cloud,
 
     def timed(*arguments: Any) -> None:
         before = time.clock_gettime(clock)
-        begun = time.perf_counter()
-        try:
-            function(*arguments)
-        finally:
-            ended = time.perf_counter()
-            taken.append(Taken(ended - begun,
-                               time.clock_gettime(clock) - before))
+        with statements() as executed:
+            begun = time.perf_counter()
+            try:
+                function(*arguments)
+            finally:
+                ended = time.perf_counter()
+                taken.append(Taken(ended - begun,
+                                   time.clock_gettime(clock) - before,
+                                   len(executed)))
 
     before = current()
     setattr(manager.ComputeManager, CLEANUP, timed)
@@ -87,6 +92,29 @@ def cleanup(cloud: fixture.Cloud,
         yield taken
     finally:
         setattr(manager.ComputeManager, CLEANUP, before)
+
+
+@contextlib.contextmanager
+def statements() -> Iterator[list[str]]:
+    """Collect the SQL statements that Nova executes meanwhile.
+
+    Without those that only begin or end a transaction, and without those of
+    the services, which report their state in the background.
+    """
+    executed: list[str] = []
+
+    def collect(connection: Any, cursor: Any, statement: str,
+                *more: Any) -> None:
+        if (statement.startswith(('SELECT', 'INSERT', 'UPDATE', 'DELETE'))
+                and ' services ' not in ' '.join(statement.split())):
+            executed.append(statement)
+
+    name = 'before_cursor_execute'
+    event.listen(engine.Engine, name, collect)
+    try:
+        yield executed
+    finally:
+        event.remove(engine.Engine, name, collect)
 
 
 def nothing(*arguments: Any) -> None:

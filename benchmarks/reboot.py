@@ -25,6 +25,7 @@ from nova_bdm_cleanup.tests.cloud.server import Server
 QUESTION = 'what does a healthy hard reboot cost?'
 
 PLUGIN, BUILT_IN, NEITHER = 'plugin', 'built-in', 'neither'
+HEALTHY, UNVOUCHED = 'healthy', 'not vouched for'
 
 
 class Bare:
@@ -115,6 +116,7 @@ class Case(report.Turns):
             self._seconds[f'{name} cinder'] += [
                 each.cinder for each in taken]
             self.requests[name].add(len(self._cloud.proxy.requests))
+            self.statements[name].update(each.statements for each in taken)
 
     def _repeat(self, requests: Sequence[Request]) -> None:
         """Measure the plugin's requests alone."""
@@ -128,6 +130,47 @@ class Case(report.Turns):
         begun = time.perf_counter()
         call()
         self._seconds[name].append(time.perf_counter() - begun)
+
+
+class Unvouched(report.Turns):
+    """Two servers of one size; Cinder does not vouch for a disk of one.
+
+    Its attachment is only reserved, as after an interrupted operation.  The
+    mapping is kept and the disk connected, so that every reboot finds the
+    same.
+
+    :param cloud: the cloud
+    :param size: how many volumes each server has
+    """
+
+    def __init__(self, cloud: fixture.Cloud, size: int) -> None:
+        super().__init__()
+        self._cloud = cloud
+        self._servers = {
+            HEALTHY: clouds.server(cloud, size),
+            UNVOUCHED: clouds.server(cloud, size)}
+        server = self._servers[UNVOUCHED]
+        volume = server.volumes[0]
+        cloud.lose_attachment(server, volume)
+        cloud.change_row(server, volume, attachment_id=(
+            cloud.create_attachment(server, volume, connected=False)))
+
+    def measure(self, number: int) -> None:
+        self._cloud.proxy.latency = 0
+        names = list(self._servers)
+        for name in names[number % 2:] + names[:number % 2]:
+            with clouds.cleanup(self._cloud, clouds.current()) as taken:
+                self._cloud.start_timeline()
+                self._cloud.reboot(self._servers[name])
+            self._seconds[name] += [each.time for each in taken]
+            self.statements[name].update(each.statements for each in taken)
+            self.requests[name].add(len(self._cloud.proxy.requests))
+
+    def close(self) -> None:
+        for server in self._servers.values():
+            view = self._cloud.look(server)
+            assert view.status == 'ACTIVE', view.fault
+            assert not view.removed_block_devices
 
 
 Cases = dict[tuple[float, int], Case]
@@ -159,9 +202,11 @@ def show(result: report.Report, cases: Cases, latency: float,
     mine = [(size, cases[latency, size]) for size in sizes]
     result.table(
         f'The cleanup alone, ms; {where}',
-        ['volumes', PLUGIN, 'requests', BUILT_IN, 'requests', 'ratio'],
-        [[size, case.call(PLUGIN), case.count(PLUGIN), case.call(BUILT_IN),
-          case.count(BUILT_IN),
+        ['volumes', PLUGIN, 'requests', 'SQL', BUILT_IN, 'requests', 'SQL',
+         'ratio'],
+        [[size, case.call(PLUGIN), case.count(PLUGIN),
+          case.count_statements(PLUGIN), case.call(BUILT_IN),
+          case.count(BUILT_IN), case.count_statements(BUILT_IN),
           case.call(BUILT_IN).against(case.call(PLUGIN))]
          for size, case in mine])
     if latency == min(each for each, _ in cases):
@@ -188,6 +233,25 @@ def show(result: report.Report, cases: Cases, latency: float,
           case.sample('at once'),
           case.call(PLUGIN).minus(case.sample('in turn'))]
          for size, case in mine])
+
+
+def measure_unvouched(cloud: fixture.Cloud, result: report.Report,
+                      sizes: Sequence[int], rounds: int) -> None:
+    """Measure and print what a disk costs that Cinder does not vouch for."""
+    rows: list[list[report.Cell]] = []
+    for size in sizes:
+        case = Unvouched(cloud, size)
+        case.rounds(rounds, f'{size} volumes, one not vouched for, ')
+        case.close()
+        healthy, other = case.sample(HEALTHY), case.sample(UNVOUCHED)
+        rows.append([
+            size, healthy, case.count(HEALTHY),
+            case.count_statements(HEALTHY), other.minus(healthy),
+            case.count(UNVOUCHED), case.count_statements(UNVOUCHED)])
+    result.table(
+        'The cleanup alone, ms; and added by a disk that Cinder does not '
+        'vouch for', ['volumes', HEALTHY, 'requests', 'SQL', 'added',
+                      'requests', 'SQL'], rows)
 
 
 def judge(result: report.Report, cases: Cases) -> None:
@@ -250,6 +314,8 @@ def main() -> None:
             sizes = sorted({size for _, size in cases})
             for latency in options.latency if cases else ():
                 show(result, cases, latency, sizes)
+        measure_unvouched(cloud, result, [size for size in sizes if size],
+                          options.rounds)
         judge(result, cases)
         result.end()
 

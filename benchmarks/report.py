@@ -94,6 +94,8 @@ class Turns:
         self._seconds: dict[Any, list[float]] = collections.defaultdict(list)
         #: Requests to Cinder, by who made them.
         self.requests: dict[str, set[int]] = collections.defaultdict(set)
+        #: SQL statements of a cleanup, by which one.
+        self.statements: dict[str, set[int]] = collections.defaultdict(set)
 
     def measure(self, number: int) -> None:
         """Measure each way once; each first as often as the others."""
@@ -117,6 +119,9 @@ class Turns:
 
     def count(self, name: str) -> str:
         return ', '.join(map(str, sorted(self.requests[name])))
+
+    def count_statements(self, name: str) -> str:
+        return ', '.join(map(str, sorted(self.statements[name])))
 
 
 class Report:
