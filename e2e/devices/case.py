@@ -241,10 +241,17 @@ class Case:
             self.result.logged += self._plugin_lines(lines)
         return status
 
-    def delete(self, server: str, cleanup: str) -> int:
+    def start(self, server: str) -> int:
+        """Start a stopped server, in a process of its own."""
+        return self._run(lambda: self.host.start_server(server), 'plugin')
+
+    def delete(self, server: str, cleanup: str = 'plugin') -> int:
         """Delete a server, in a process of its own."""
+        return self._run(lambda: self.host.delete(server), cleanup)
+
+    def _run(self, operation: Callable[[], None], cleanup: str) -> int:
         lines = len(self.host.log())
-        status = self.nova(lambda: self.host.delete(server), cleanup)
+        status = self.nova(operation, cleanup)
         self.result.logged += self._plugin_lines(lines)
         return status
 

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cases: a disk dangles, and a cleanup must have a certain result.
 
-Each is a function of a :class:`e2e.devices.case.Case`; its docstring is its
-title.  It runs in its own process and directory.
+Each is a function of a :class:`e2e.devices.case.Case`; unless it is one of a
+series, its docstring is its title.  It runs in its own process and directory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+import contextlib
 import dataclasses
+import functools
 import itertools
 import os
 import re
@@ -37,6 +39,8 @@ class CaseDefinition:
     """A case and its properties.
 
     :ivar run: the case
+    :ivar name: its name
+    :ivar title: its title in the table
     :ivar multipath: whether Nova uses multipath
     :ivar disconnects: whether it must fail when nothing is disconnected
     :ivar alone: whether no other case may run at the same time
@@ -44,26 +48,23 @@ class CaseDefinition:
     """
 
     run: Run
+    name: str
+    title: str
     multipath: bool = False
     disconnects: bool = True
     alone: bool = False
     weight: int = 30
-
-    @property
-    def name(self) -> str:
-        return self.run.__name__.replace('_', '-')
-
-    @property
-    def title(self) -> str:
-        return ' '.join((self.run.__doc__ or '').split()).rstrip('.')
 
 
 CASES: list[CaseDefinition] = []
 
 
 def _case(**more: Any) -> Callable[[Run], Run]:
+    """Add a function under its own name, with its docstring as title."""
     def register(run: Run) -> Run:
-        CASES.append(CaseDefinition(run, **more))
+        CASES.append(CaseDefinition(
+            run, run.__name__.replace('_', '-'),
+            ' '.join((run.__doc__ or '').split()).rstrip('.'), **more))
         return run
     return register
 
@@ -708,6 +709,99 @@ def delete_plugin(case: Case) -> None:
     neighbour.expect_writing(case)
     case.expect_log('event=left', 'another server on this host uses')
     case.expect_nothing_to_do(neighbour.disk.server, disks=1)
+
+
+# -- two rows with one address ----------------------------------------------
+
+#: What happens to the server that has lost its disk.
+_OPERATIONS: dict[str, Callable[[Case, str], int]] = {
+    'rebooted': Case.reboot, 'started': Case.start, 'deleted': Case.delete}
+
+#: What Cinder answers; it always denies the lost disk.
+_CINDER: dict[str, Callable[[Case, Disk], None]] = {
+    'right': lambda case, neighbour: None,
+    'denies': lambda case, neighbour: case.cinder.deny(neighbour.attached),
+    'silent': lambda case, neighbour: case.cinder.fall_silent()}
+
+_CINDER_WORDS = {
+    'right': 'Cinder is right',
+    'denies': 'Cinder denies the attachment of the neighbour, too',
+    'silent': 'Cinder is silent'}
+
+
+def _share_address(case: Case) -> tuple[str, _Neighbour]:
+    """Give the address of a lost disk to a neighbour, whose guest runs.
+
+    Nova's rows of both servers then name it.
+
+    :returns: the server that has lost its disk and is off; the neighbour
+    """
+    disk = case.running()
+    _stop_and_lose(case, disk)
+    neighbour = _Neighbour(
+        case.disk('n', target=disk.target, project='other'))
+    neighbour.start(case)
+    return disk.server, neighbour
+
+
+@contextlib.contextmanager
+def _undisturbed(case: Case, neighbour: _Neighbour) -> Iterator[None]:
+    """Check that a neighbour does not lose its disk, not even for a moment."""
+    server = neighbour.disk.server
+    neighbour.expect_writing(case)
+    before = neighbour.disk.connected()
+    process = case.host.libvirt.process(server)
+    yield
+    after = neighbour.disk.connected()
+    failed = case.host.libvirt.failed_writes(server)
+    case.fact('failed writes of the neighbour', len(failed))
+    case.expect(after == before, f'the neighbour had {before}, has {after}')
+    case.expect(not failed,
+                f'{len(failed)} writes of the neighbour failed: {failed[:1]}')
+    case.expect(case.host.libvirt.process(server) == process,
+                'the guest of the neighbour is another process')
+    neighbour.expect_writing(case)
+
+
+def _operate_beside_neighbour(operation: str, cinder: str,
+                              case: Case) -> None:
+    server, neighbour = _share_address(case)
+    _CINDER[cinder](case, neighbour.disk)
+    with _undisturbed(case, neighbour):
+        status = _OPERATIONS[operation](case, server)
+        case.fact('disks of the server', len(case.host.libvirt.disks(server)))
+    case.expect(status == 0, f'nova-compute ended with {status}')
+    if operation != 'deleted':
+        case.expect_running(server, 0)
+
+
+def _add_operations_beside_neighbour() -> None:
+    for operation in _OPERATIONS:
+        for cinder, words in _CINDER_WORDS.items():
+            CASES.append(CaseDefinition(
+                functools.partial(_operate_beside_neighbour, operation,
+                                  cinder),
+                f'one-address-{operation}-{cinder}',
+                f'A neighbour has the address of the lost disk, and {words}; '
+                f'the server is {operation}', disconnects=False))
+
+
+_add_operations_beside_neighbour()
+
+
+@_case(disconnects=False)
+def one_address_neighbour_silent(case: Case) -> None:
+    """A neighbour has the address of the lost disk, and Cinder is silent; the
+    neighbour is rebooted.
+    """
+    _, neighbour = _share_address(case)
+    case.cinder.fall_silent()
+    case.record('before', neighbour.disk)
+    status = case.reboot(neighbour.disk.server)
+    case.record('after', neighbour.disk)
+    case.expect(status == 0, f'nova-compute ended with {status}')
+    neighbour.device = neighbour.disk.device()
+    neighbour.expect_writing(case)
 
 
 # -- SIGKILL between any two steps -----------------------------------------

@@ -86,7 +86,7 @@ backend = nova.keymgr.conf_key_mgr.ConfKeyManager
 fixed_key = 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
 [bdm_cleanup]
 mode = enforce
-triggers = delete
+triggers = start, delete
 # The machine is slow, and os-brick waits a minute for what does not answer.
 timeout = 600
 settle_time = 0
@@ -302,6 +302,17 @@ class ComputeHost:
         instance.save()
         objects.InstanceAction.action_start(context, server, 'reboot')
         self._manager.reboot_instance(context, instance, None, 'HARD')
+
+    def start_server(self, server: str) -> None:
+        """Start a server that is stopped, as Nova's API requests it."""
+        context = self.context()
+        instance = self.instance(server)
+        instance.vm_state = vm_states.STOPPED
+        instance.power_state = power_state.SHUTDOWN
+        instance.task_state = task_states.POWERING_ON
+        instance.save()
+        objects.InstanceAction.action_start(context, server, 'start')
+        self._manager.start_instance(context, instance)
 
     def delete(self, server: str) -> None:
         """Delete a server, as far as this host has a part in it."""

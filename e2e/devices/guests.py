@@ -77,7 +77,8 @@ class Libvirt:
             if child:
                 self.path(server, 'pid').write_text(str(child))
             else:
-                _run_guest(self.disks(server), mark(server).encode())
+                _run_guest(self.disks(server), mark(server).encode(),
+                           self.path(server, 'failed-writes'))
         finally:
             os._exit(0)
 
@@ -101,6 +102,16 @@ class Libvirt:
                 time.sleep(0.02)
             path.unlink()
         return True
+
+    def failed_writes(self, server: str) -> list[str]:
+        """Return the errors of the writes of a server's guests."""
+        path = self.path(server, 'failed-writes')
+        return path.read_text().splitlines() if path.exists() else []
+
+    def process(self, server: str) -> str:
+        """Return the process of the guest of a server, or nothing."""
+        path = self.path(server, 'pid')
+        return path.read_text() if self.is_running(server) else ''
 
     def path(self, name: str, kind: str) -> pathlib.Path:
         return self._directory / f'{name}.{kind}'
@@ -189,9 +200,12 @@ def _state(pid: int) -> str:
     return text.rpartition(')')[2].split()[0]
 
 
-def _run_guest(devices: list[str], word: bytes) -> None:
+def _run_guest(devices: list[str], word: bytes,
+               failed_writes: pathlib.Path) -> None:
     """Write to all disks in a loop, past the host's cache, as QEMU does for
     Nova.
+
+    :param failed_writes: the file of the errors
     """
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     disks = [os.open(device, os.O_RDWR | os.O_DIRECT) for device in devices]
@@ -201,6 +215,8 @@ def _run_guest(devices: list[str], word: bytes) -> None:
             for disk in disks:
                 try:
                     os.pwritev(disk, [block], OFFSET)
-                except OSError:
-                    pass  # A guest sees an I/O error of its disk and goes on.
+                except OSError as exc:
+                    # A guest sees an I/O error of its disk and goes on.
+                    with open(failed_writes, 'a') as file:
+                        file.write(f'{exc.strerror}\n')
             time.sleep(0.2)

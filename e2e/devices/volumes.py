@@ -48,6 +48,7 @@ class Volumes:
         self.changes: list[str] = []
         #: The status that refuses each deletion of an attachment, if any.
         self.refuse: int | None = None
+        self._is_silent = False
         service = self
 
         class Handler(web.Handler):
@@ -88,6 +89,14 @@ class Volumes:
         del self.attachments[attached.id]
         attached.terminate()
 
+    def deny(self, attached: Attached) -> None:
+        """Forget an attachment; the back end keeps the volume mapped."""
+        del self.attachments[attached.id]
+
+    def fall_silent(self) -> None:
+        """Answer every request with 503 from now on."""
+        self._is_silent = True
+
     def attachments_of(self, volume: str) -> list[Attached]:
         """Return the attachments of a volume."""
         return [one for one in self.attachments.values()
@@ -105,6 +114,8 @@ class Volumes:
 
     def _answer(self, method: str, path: str,
                 query: dict[str, str]) -> tuple[int, Any]:
+        if self._is_silent:
+            return 503, {'error': {'code': 503, 'message': 'by the test'}}
         parts = [part for part in path.split('/') if part]
         if parts in ([], ['v3']):
             return 200 if parts else 300, {'versions': [{
