@@ -8,7 +8,7 @@ list does not show is asked for by its id, since no answer is not "gone".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import itertools
 from typing import Any, Callable
 
@@ -91,8 +91,9 @@ class Cinder:
         :param named: attachments that name it, if a list by its id does not
             show them: they may have the id in a form that is another one to
             the database
-        :param closely: list the attachments at once: something is expected
-            not to be in order
+        :param closely: something is expected not to be in order: list the
+            attachments at once, and read what may dangle by its id, too,
+            since a list may come from a database that is behind another
         :returns: the volumes, and the attachments that name the server or
             that a mapping carries
         :raises ProjectHidden: when Cinder does not show every project, and
@@ -106,7 +107,8 @@ class Cinder:
                     found = self._glance(server_id, bdms, project)
                     if found is not None:
                         return found
-                return self._look_closely(server_id, bdms, project, more)
+                return self._look_closely(
+                    server_id, bdms, project, more, closely)
             except errors.BadRequest as exc:
                 # Of others Cinder does not take the name of a project.
                 if not self.sees_all or self._is_admin():
@@ -226,11 +228,12 @@ class Cinder:
         return Answers(volumes, tuple(attached.values()))
 
     def _look_closely(self, server_id: str, bdms: Sequence[Bdm],
-                      project: str | None,
-                      more: Sequence[str]) -> Answers:
+                      project: str | None, more: Sequence[str],
+                      by_id: bool) -> Answers:
         query = self._of_server(server_id, project)
         carried = {b.attachment_id: b for b in bdms if b.attachment_id}
         found, is_cut = self._list(query, carried)
+        listed = frozenset(found)
         for attachment_id in (*carried, *more):
             shown = (None if attachment_id in found
                      else self.attachment(attachment_id))
@@ -243,11 +246,39 @@ class Cinder:
         named = dict.fromkeys(b.volume_id for b in bdms if b.volume_id)
         volumes = self._volumes(
             [*named, *(a.volume_id for a in found.values())])
+        if by_id:
+            self._read_by_id([b for b in bdms if _may_dangle(
+                b, found.get(b.attachment_id or ''),
+                volumes.get(b.volume_id or ''))], listed, found, volumes)
         ours = {a.id: a for a in found.values() if a.id in carried
                 or not is_foreign(volumes[a.volume_id], project)}
         named.update(dict.fromkeys(a.volume_id for a in ours.values()))
         return Answers({v: volumes[v] for v in named}, tuple(ours.values()),
                        is_cut)
+
+    def _read_by_id(self, bdms: Iterable[Bdm], listed: Collection[str],
+                    found: dict[str, Attachment],
+                    volumes: dict[str, Volume | None]) -> None:
+        """Replace what lists show of some mappings.
+
+        :param listed: the attachments that a list shows
+        :param found: the attachments, which are replaced
+        :param volumes: the volumes, which are replaced
+        """
+        for attachment_id in dict.fromkeys(
+                b.attachment_id for b in bdms if b.attachment_id):
+            if attachment_id in listed:
+                shown = self.attachment(attachment_id)
+                del found[attachment_id]
+                if shown is not None:
+                    found[attachment_id] = shown
+        if self.sees_all:
+            for volume_id in dict.fromkeys(
+                    b.volume_id for b in bdms if b.volume_id):
+                volumes[volume_id] = self.volume(volume_id)
+        volumes.update(self._volumes([
+            a.volume_id for a in found.values()
+            if a.volume_id not in volumes]))
 
     def _list(self, query: Mapping[str, str], expected: Iterable[str] = ()
               ) -> tuple[dict[str, Attachment], bool]:
@@ -453,6 +484,21 @@ def is_foreign(volume: Volume | None, project: str | None) -> bool:
     return (project is not None and volume is not None
             and volume.project is not None
             and not spelling.is_same(volume.project, project))
+
+
+def _may_dangle(bdm: Bdm, own: Attachment | None,
+                volume: Volume | None) -> bool:
+    """Return whether a mapping dangles, if a list shows its volume rightly.
+
+    A volume that does not exist was asked for by its id.
+
+    :param own: the attachment that the mapping names
+    """
+    if volume is None or volume.status == 'available':
+        return volume is not None
+    return volume.status == 'in-use' and not (
+        own is not None and own.status == 'attached'
+        and own.volume_id == bdm.volume_id)
 
 
 def _in_doubt(bdms: Iterable[Bdm],

@@ -81,6 +81,9 @@ class CinderTestCase(base.TestCase):
     def look(self, bdms, project=None, **values):
         return self.cinder(**values).look(make.SERVER, bdms, project)
 
+    def look_closely(self, bdms, **values):
+        return self.cinder(**values).look(make.SERVER, bdms, closely=True)
+
     def seen(self, bdms, project=None, **values):
         """Return the numbers of the volumes and attachments found."""
         volumes, attachments, _ = self.look(bdms, project, **values)
@@ -156,6 +159,64 @@ class RequestsTest(CinderTestCase):
         self.assertEqual(['GET ' + LIST, 'GET ' + MANY], self.cloud.paths)
         self.assertEqual(first[0], second[0])
         self.assertEqual({a.id for a in first[1]}, {a.id for a in second[1]})
+
+    def test_a_close_look_reads_what_dangles_by_its_id(self):
+        """Do not believe a list: one database may be behind another."""
+        bdms = self.healthy(4)
+        self.cloud.volumes['volume-2']['status'] = 'available'
+        self.cloud.attachments['attachment-3']['status'] = 'attaching'
+        self.cloud.volumes['volume-4']['status'] = 'detaching'
+        self.own_stale()
+        self.look(bdms)
+        self.assertEqual(['GET ' + GLANCE, 'GET ' + LIST, 'GET ' + MANY],
+                         self.cloud.paths)
+        self.cloud.requests.clear()
+        self.look_closely(bdms)
+        self.assertEqual(
+            ['GET ' + LIST, 'GET ' + MANY,
+             'GET /attachments/attachment-2', 'GET /attachments/attachment-3',
+             'GET /volumes/volume-2', 'GET /volumes/volume-3'],
+            self.cloud.paths)
+
+    def test_the_answer_by_id_counts(self):
+        bdms = self.healthy(2)
+        self.cloud.trouble('GET', MANY, wire.json_answer(200, {
+            'volumes': [dict(self.cloud.volumes['volume-%d' % n],
+                             status='available') for n in (1, 2)]}))
+        self.cloud.trouble('GET', '/attachments/attachment-2', wire.fault(
+            404, 'itemNotFound'))
+        volumes, attachments, _ = self.look_closely(bdms)
+        self.assertEqual(['in-use', 'in-use'],
+                         [v.status for v in volumes.values()])
+        self.assertEqual(['attachment-1'], [a.id for a in attachments])
+
+    def test_an_answer_by_id_about_another_volume(self):
+        bdms = self.healthy(1)
+        self.cloud.volumes['volume-1']['status'] = 'available'
+        self.cloud.put_volume('volume-9')
+        self.cloud.trouble('GET', '/attachments/attachment-1', wire.edit(
+            lambda body: body['attachment'].update(volume_id='volume-9')))
+        volumes, attachments, _ = self.look_closely(bdms)
+        self.assertEqual(['volume-1', 'volume-9'], sorted(volumes))
+        self.assertEqual('volume-9', attachments[0].volume_id)
+
+    def test_nothing_is_read_by_its_id_twice(self):
+        bdms = self.healthy(1)
+        del self.cloud.attachments['attachment-1']
+        del self.cloud.volumes['volume-1']
+        self.look_closely(bdms)
+        self.assertEqual(
+            ['GET ' + LIST, 'GET /attachments/attachment-1',
+             'GET ' + MANY, 'GET /volumes/volume-1'],
+            self.cloud.paths[:4])
+        self.user = 'member'
+        bdms = self.healthy(1)
+        self.cloud.attachments['attachment-1']['status'] = 'reserved'
+        self.cloud.requests.clear()
+        self.look_closely(bdms, sees_all=False)
+        self.assertEqual(
+            ['GET ' + LIST, 'GET /volumes/volume-1',
+             'GET /attachments/attachment-1'], self.cloud.paths)
 
     def test_the_volume_of_a_stale_attachment_is_asked_for_with_the_rest(
             self):
