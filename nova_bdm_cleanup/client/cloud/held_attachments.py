@@ -91,6 +91,21 @@ class HeldAttachment(HeldVolume):
                 and not self.unfinished_neighbours)
 
     @property
+    def other_attached(self) -> bool:
+        """Return whether another attachment attaches it to the server."""
+        return any(other.server_id == self.attachment.server_id
+                   and other.status == 'attached'
+                   for other in self.neighbours)
+
+    @property
+    def is_surplus(self) -> bool:
+        """Return whether it is stale beside the one that the server uses."""
+        return (self.is_half_attached and self.other_attached
+                and self.attachment.only_reserves
+                and self.attachment.id in self.holder.stale
+                and not self.unfinished_neighbours)
+
+    @property
     def is_being_detached(self) -> bool:
         return self.volume.status == 'detaching' and self.is_attached
 
@@ -228,11 +243,22 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
     # A mapping that was never connected, or is no longer.  A failed attach
     # leaves one, and no user misses it.  A failed move of the server leaves
     # one, too, and the server must get its disk back.
+    row('is stale and only reserves the volume, its server uses the volume '
+        'through another attachment, and the volume changed within '
+        '``--grace-period``',
+        lambda a: a.is_surplus and a.wait_for_grace,
+        'the attachment is too new: {it.wait_for_grace}'),
+
+    row('is stale and only reserves the volume, and its server uses the '
+        'volume through another attachment: the back end is not called',
+        lambda a: a.is_surplus,
+        'server {it.server.id} uses the volume through another attachment, '
+        'and this one, which no mapping names, only reserves the volume',
+        Call.DELETE),
+
     row('is not ``attached``, its server has a mapping of the volume, and '
         'uses the volume through another attachment',
-        lambda a: a.is_half_attached and any(
-            other.server_id == a.attachment.server_id
-            and other.status == 'attached' for other in a.neighbours),
+        lambda a: a.is_half_attached and a.other_attached,
         'server {it.server.id} uses the volume through another attachment',
         commands=lambda a: a.show),
 

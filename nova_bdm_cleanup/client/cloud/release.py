@@ -148,11 +148,13 @@ class Releaser:
             if server_id not in self._gone:
                 self._gone[server_id] = self._gone_holder(server_id)
             return self._gone[server_id]
+        named = [a.id for a in attachments if a.server_id == server_id]
         if volume.id not in server.volumes:
-            return Holder(server, stale=self._stale(server_id, [
-                a.id for a in attachments if a.server_id == server_id]))
+            return Holder(server, stale=self._stale(server_id, named))
         if volume.status not in ('attaching', 'reserved'):
-            return Holder(server)
+            # A repair of a mapping leaves one beside the one in use.
+            return Holder(server, stale=self._stale(server_id, named)
+                          if len(named) > 1 else frozenset())
         # How far did the attach get?
         disks = [d for d in self._nova.disks(server) or ()
                  if d.volume_id == volume.id]
