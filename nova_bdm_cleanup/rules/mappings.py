@@ -29,14 +29,26 @@ from nova_bdm_cleanup.rules.table import (
 )
 from nova_bdm_cleanup.rules.world import KNOWN_STATES, World
 
-#: A shelve or a move deletes the attachments and reserves the volumes, and may
-#: fail after that.
-_HALF_MOVED: Row[MappingFacts, Outcome] = Row(
-    'its own only reserves the volume, and Nova has connected the disk',
-    lambda m: m.only_reserves,
-    Outcome(Reason.RESERVED_ONLY),
-    'Nova has connected the disk, and attachment {it.own.id} only reserves '
-    'the volume: a shelve or a move of the server ended half way')
+#: A shelve or a move reserves each volume by a new attachment, deletes the old
+#: one, and saves the new one in the mapping.  It may fail, or nova-compute may
+#: die, after each of these steps.
+_ENDED_HALF_WAY: tuple[Row[MappingFacts, Outcome], ...] = (
+    Row('its own only reserves the volume, and Nova has connected the disk',
+        lambda m: m.only_reserves,
+        Outcome(Reason.RESERVED_ONLY),
+        'Nova has connected the disk, and attachment {it.own.id} only '
+        'reserves the volume: a shelve or a move of the server ended half '
+        'way'),
+
+    Row('its own does not exist, Nova has connected the disk, and another '
+        'one, which no mapping names, only reserves the volume',
+        lambda m: m.unsaved,
+        Outcome(Reason.HALF_MOVED),
+        'Nova has connected the disk by attachment {it.bdm.attachment_id}, '
+        'which does not exist, and attachment {it.unsaved.id}, which no '
+        'mapping names, reserves the volume: nova-compute ended in a shelve '
+        'or a move of the server'),
+)
 
 #: A section for each state of the volume.  The first row that holds decides,
 #: among the sections that hold.
@@ -118,7 +130,7 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
             Outcome(Reason.HEALTHY),
             'reserved while the server is shelved'),
 
-        _HALF_MOVED,
+        *_ENDED_HALF_WAY,
 
         Row('any, and the volume has been in that state for an hour',
             lambda m: m.is_stuck,
@@ -140,6 +152,8 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
             'Cinder says that the volume is available, but it names an '
             'attachment to this server that Cinder does not list'),
 
+        # Also of a half moved disk: the state was reset by hand, and Cinder
+        # offers the volume to every server.
         Row('some, which are deleted with the mapping',
             lambda m: m.ours,
             Outcome(Reason.VOLUME_AVAILABLE, Action.REMOVE),
@@ -192,7 +206,7 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
             'the mapping names {it.name_of_own}, but Cinder attaches the '
             'volume by {it.ids_of_others}'),
 
-        _HALF_MOVED,
+        *_ENDED_HALF_WAY,
 
         Row('some, but none is ``attached`` yet',
             lambda m: m.ours,
@@ -263,6 +277,19 @@ class MappingFacts:
         """Tell whether Nova has connection information and Cinder has none."""
         return (self.bdm.has_connection_info and self.own is not None
                 and self.own.only_reserves)
+
+    @property
+    def unsaved(self) -> facts.Attachment | None:
+        """Return the attachment that a move made and did not save.
+
+        The one that the mapping names is deleted, and nothing attaches the
+        volume to this server.
+        """
+        if (not self.bdm.has_connection_info or not self.bdm.attachment_id
+                or self.own is not None or self.others_attached):
+            return None
+        return next((a for a in self.ours if a.only_reserves
+                     and a.id not in self.world.carriers_of), None)
 
     @property
     def lists_what_is_not_shown(self) -> bool:

@@ -95,6 +95,7 @@ class Reason(Code):
         'legacy-attachment', levels.WARNING, Remedy.RELEASE, True)
     CROSS_WIRED = 'cross-wired', levels.WARNING, Remedy.PERSON, True
     RESERVED_ONLY = 'reserved-only', levels.WARNING, Remedy.PERSON, True
+    HALF_MOVED = 'half-moved', levels.WARNING, Remedy.PERSON, True
     STUCK = 'stuck', levels.WARNING, Remedy.RELEASE, True
 
     # Only an audit of the whole cloud finds these.
@@ -148,6 +149,10 @@ DANGLING = frozenset((
     Reason.VOLUME_AVAILABLE,
     Reason.ATTACHED_ELSEWHERE,
 ))
+
+#: Cinder only reserves a volume that Nova has connected.  A new attachment
+#: repairs that, and a reboot before it changes nothing.
+ENDED_HALF_WAY = frozenset((Reason.RESERVED_ONLY, Reason.HALF_MOVED))
 
 #: If a removal is withheld for one of these, the disk is connected as without
 #: the plugin: Cinder is in doubt, or the options ask for it.

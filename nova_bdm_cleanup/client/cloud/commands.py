@@ -31,15 +31,25 @@ def stop(server: str) -> str:
     return 'openstack server stop %s' % server
 
 
+def start(server: str) -> str:
+    return 'openstack server start %s' % server
+
+
+def reboot(server: str) -> str:
+    return 'openstack server reboot --hard %s' % server
+
+
 def new_attachment(server: ComputeServer, volume: str) -> tuple[str, ...]:
-    """Return the commands that give a mapping a new attachment."""
+    """Return the commands that give a mapping a new attachment.
+
+    The server is off after them.
+    """
     return (
         stop(server.id),
         'on %s: %s' % ('host ' + server.host if server.host else 'its host',
                        _GET_CONNECTOR % 'connector.json'),
         'on a controller: nova-manage volume_attachment refresh %s %s '
-        'connector.json' % (server.id, volume),
-        'openstack server start %s' % server.id)
+        'connector.json' % (server.id, volume))
 
 
 def release_with_connector(target: str, host: str | None) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from nova_bdm_cleanup.client.cloud import commands
 from nova_bdm_cleanup.client.cloud.inspection import Cloud, Inspection
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.facts import Finding, Volume
-from nova_bdm_cleanup.rules.reasons import Code, Reason, Remedy
+from nova_bdm_cleanup.rules.reasons import Code, ENDED_HALF_WAY, Reason, Remedy
 
 #: The words for the remedies in a total.
 _TO_DO = {Remedy.RELEASE: 'to release', Remedy.CLEAN: 'to clean',
@@ -148,7 +148,7 @@ class CloudFinding:
         """
         return (self.remedy is Remedy.PERSON and not self.is_for_reboot
                 and not self.is_attachment_over_limit
-                and self.reason is not Reason.RESERVED_ONLY)
+                and self.reason not in ENDED_HALF_WAY)
 
     @property
     def action(self) -> Action:
@@ -237,8 +237,12 @@ def _steps(finding: Finding, seen: Inspection,
             volume is None or volume.status != 'available'):
         # There is no volume to return to it.
         return commands.stop(server.id), commands.explain(finding.reason)
+    new_attachment = commands.new_attachment(server, finding.volume_id or '')
     if finding.reason in (Reason.ROOT_VOLUME_DANGLING, Reason.RESERVED_ONLY):
-        return commands.new_attachment(server, finding.volume_id or '')
+        return *new_attachment, commands.start(server.id)
+    if finding.reason is Reason.HALF_MOVED:
+        # A reboot also deletes the attachment that no mapping names.
+        return *new_attachment, commands.reboot(server.id)
     return ()
 
 

@@ -106,6 +106,17 @@ class HeldAttachment(HeldVolume):
                 and not self.unfinished_neighbours)
 
     @property
+    def is_unsaved(self) -> bool:
+        """Return whether a move made it and did not save it in the mapping.
+
+        The one that the mapping names is deleted.
+        """
+        disk = self.holder.disk
+        return (self.is_half_attached and self.attachment.only_reserves
+                and disk is not None and disk.attachment_id is not None
+                and disk.attachment_id not in [a.id for a in self.attachments])
+
+    @property
     def is_being_detached(self) -> bool:
         return self.volume.status == 'detaching' and self.is_attached
 
@@ -201,7 +212,15 @@ class HeldAttachment(HeldVolume):
         if self.server is None:
             return ()
         return (*commands.new_attachment(self.server, self.volume.id),
+                commands.start(self.server.id),
                 'if the server must not have it: ' + self.detach)
+
+    @property
+    def half_moved(self) -> tuple[str, ...]:
+        if self.server is None:
+            return ()
+        return (*commands.new_attachment(self.server, self.volume.id),
+                commands.reboot(self.server.id))
 
 
 HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
@@ -295,6 +314,18 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
         'is not known whether the guest has the disk. Find out, complete the '
         'attachment, and detach the volume if the guest does not have it',
         commands=lambda a: a.find_out_and_complete),
+
+    row('only reserves the volume, and its server has a mapping that names an '
+        'attachment that does not exist: a move of the server ended half way, '
+        'and the server must get its disk back. Give the mapping a new '
+        'attachment (``nova-manage volume_attachment refresh``); after that '
+        'it is stale, and a hard reboot deletes it',
+        lambda a: a.is_unsaved,
+        'the mapping of server {it.server.id} names attachment '
+        '{it.holder.disk.attachment_id}, which does not exist: a move of the '
+        'server ended half way, and nothing but this attachment keeps the '
+        'volume from other servers. Give the mapping a new attachment',
+        commands=lambda a: a.half_moved),
 
     row('is not ``attached``, and its server has a mapping of the volume: an '
         'attach or a move of the server ended half way, and only an operator '

@@ -253,6 +253,15 @@ CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
         'the attachment only reserves the volume, for less than '
         '--stuck-after'),
 
+    # "nova-manage volume_attachment refresh" locks the server.
+    Row('is ``half-moved`` for less than ``--stuck-after``, and the server is '
+        'locked',
+        lambda c: c.finding.reason is Reason.HALF_MOVED
+        and c.server.locked and not c.is_stuck,
+        Shown(Reason.OPERATION_IN_FLIGHT),
+        'the server is locked, perhaps while its mapping gets a new '
+        'attachment'),
+
     # The rules' words name the credentials of nova.conf.
     Row('is the mapping of a volume that is not shown, to a member of a '
         'project',

@@ -12,7 +12,7 @@ from nova_bdm_cleanup.client.cloud.findings import CloudFinding, findings_of
 from nova_bdm_cleanup.client.cloud.nova import ComputeServer
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import spelling
-from nova_bdm_cleanup.rules.reasons import Reason, Remedy
+from nova_bdm_cleanup.rules.reasons import ENDED_HALF_WAY, Reason, Remedy
 
 #: The states in which Nova accepts a hard reboot.
 _REBOOTABLE = ('ACTIVE', 'SHUTOFF', 'PAUSED', 'SUSPENDED', 'ERROR')
@@ -30,7 +30,7 @@ class RebootPreview:
         self.findings = [i for i in findings if i.is_for_reboot]
         #: The findings that it leaves to another remedy.
         self.others = [i for i in findings if not i.is_for_reboot and (
-            i.remedy is Remedy.RELEASE or i.reason is Reason.RESERVED_ONLY
+            i.remedy is Remedy.RELEASE or i.reason in ENDED_HALF_WAY
             or i.is_attachment_over_limit)]
         #: The disks that it does not connect, with their mappings kept.
         self.not_connected = seen.not_connected

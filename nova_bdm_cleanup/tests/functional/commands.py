@@ -132,7 +132,7 @@ class CommandTestCase(scenario.ScenarioTestCase):
             tool, subject, verb, *arguments = command
             if tool == 'openstack':
                 self.assertEqual('server', subject)
-                getattr(self.cloud, verb)(SimpleNamespace(id=arguments[0]))
+                getattr(self.cloud, verb)(SimpleNamespace(id=arguments[-1]))
                 continue
             self.assertEqual(['nova-manage', 'volume_attachment'],
                              [tool, subject])

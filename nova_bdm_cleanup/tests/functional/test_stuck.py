@@ -13,6 +13,8 @@ import os
 from typing import Any
 
 import fixtures
+from nova import objects
+from nova.cmd import manage
 from oslo_utils import uuidutils
 
 from nova_bdm_cleanup.rules.reasons import Reason, Remedy
@@ -259,6 +261,88 @@ class IncompleteShelveTest(StuckTestCase):
                 self.run_action(action)
             self.assert_healthy(self.look(server), server.root, data)
             self.assertEqual({}, self.run_audit(*NO_WAITING, server=server))
+
+
+class HalfMovedTest(StuckTestCase):
+    """A shelve that died before it saved the new attachment of a disk."""
+
+    def half_move(self, is_root: bool) -> tuple[fixture.Server, str]:
+        """Return a server, and its disk that was half moved."""
+        server = self.create_server(scenario.BOOT_DISK, root='volume')
+        volume = server.root if is_root else server.volumes[0]
+        save = objects.BlockDeviceMapping.save
+
+        def fail(row: Any) -> None:
+            if row.volume_id == volume:
+                raise OSError('nova-compute died')
+            save(row)
+
+        with fixtures.MockPatchObject(objects.BlockDeviceMapping, 'save',
+                                      fail):
+            self.assertRaises(fixture.APIError, self.cloud.act, server,
+                              {'shelve': None})
+        attachment, = self.cloud.attachments(volume)
+        self.assertEqual(('reserved', False, 'reserved'), (
+            attachment.status, attachment.is_connected,
+            self.volume_status(volume)))
+        row = self.cloud.row(server, volume)
+        self.assertNotEqual(attachment.id, row.attachment_id)
+        self.assertIsNotNone(row.connection_info)
+        return server, volume
+
+    def test_printed_action(self):
+        for is_root in (False, True):
+            server, volume = self.half_move(is_root)
+            reserved, = self.cloud.attachments(volume)
+            found = self.run_audit(server=server)
+            self.assertEqual('half-moved', found[volume][0])
+            # Nothing removes it, or its attachment.
+            for target in (volume, reserved.id):
+                self.assert_refused('volume_attachment refresh', target)
+            code, _ = self.bdm('clean', server.id, '--yes')
+            self.assertEqual(ExitCode.REFUSED, code)
+            for status in ('reserved', 'attaching', 'detaching', 'in-use'):
+                self.cloud.reset_status(volume, status)
+                self.start_recording()
+                self.reboot(server)
+                view = self.look(server)
+                self.assertTrue(view.has_disk(volume))
+                self.assertEqual((reserved,), view.attachments_of(volume))
+                self.assert_finding(server, volume,
+                                    ('WARNING', 'kept', 'half-moved'))
+            for reason, action in self.run_audit(
+                    *NO_WAITING, server=server).values():
+                self.assertIn(reason, ('half-moved', 'reserved-only'))
+                self.run_action(action)
+            self.assert_healthy(self.look(server), server.root,
+                                *server.volumes)
+            self.assertEqual({}, self.run_audit(*NO_WAITING, server=server))
+
+    def test_connector_of_another_host(self):
+        """Shelve the server where Nova has lost the connection information.
+
+        That is what ``nova-manage`` leaves when it fails.
+        """
+        server, volume = self.half_move(is_root=False)
+        reserved, = self.cloud.attachments(volume)
+        self.cloud.stop(server)
+        self.assertEqual(7, manage.VolumeAttachmentCommands().refresh(
+            instance_uuid=server.id, volume_id=volume,
+            connector_path=self.connector_file('compute2')))
+        row = self.cloud.row(server, volume)
+        self.assertIsNone(row.connection_info)
+        self.assertEqual(
+            {(reserved.id, 'reserved'), (row.attachment_id, 'reserved')},
+            {(a.id, a.status) for a in self.cloud.attachments(volume)})
+        self.assertEqual('reserved-only', self.run_audit(
+            *NO_WAITING, server=server)[volume][0])
+        self.cloud.act(server, {'shelve': None})
+        self.cloud.act(server, {'unshelve': None})
+        found = self.run_audit(*NO_WAITING, server=server)
+        self.assertEqual('stale-attachment', found[volume][0])
+        self.assert_release('attachment delete', reserved.id)
+        self.assert_healthy(self.look(server), server.root, volume)
+        self.assertEqual({}, self.run_audit(*NO_WAITING, server=server))
 
 
 class DuplicateMappingTest(StuckTestCase):

@@ -180,6 +180,18 @@ class LoopbackCloud:
             self.attachments.pop(attachment_id, None)
         self.volumes[volume_id]['status'] = 'available'
 
+    def half_move(self, volume_id: str) -> str:
+        """Have a move end before it saves the new attachment of a volume.
+
+        :returns: the new attachment
+        """
+        old, = self._of_volume[volume_id]
+        server_id = self.attachments[old]['instance']
+        self.lose_attachment(volume_id)
+        self.volumes[volume_id]['status'] = 'reserved'
+        return self.attachment('new one of ' + volume_id, server_id,
+                               volume_id, 'reserved', False)
+
     def lose_volume(self, volume_id: str) -> None:
         """Delete a volume behind Nova's back."""
         self.lose_attachment(volume_id)

@@ -168,6 +168,13 @@ _stories = _kinds(*((1, story) for story in (
     ({}, [{}, {}], [(-1, {})]),
     ({}, [_RESERVED, {}], [(0, {})]),
     ({}, [], [(-1, {})]),
+    # A move that died before it saved its new attachment
+    *(({'status': status}, [_RESERVED], [(-1, values)])
+      for status in ('reserved', 'in-use', 'available')
+      for values in ({}, _ROOT)),
+    ({'status': 'reserved', 'updated_at': make.ago(7200)}, [_RESERVED],
+     [(-1, {})]),
+    ({'multiattach': True}, [_OTHERS, _RESERVED], [(-1, {})]),
     # An attach whose answer was lost, and a second one
     ({}, [{}], [(0, {}), (None, _UNCONNECTED)]),
     ({}, [{}], [(0, {}), (-1, _UNCONNECTED)]),

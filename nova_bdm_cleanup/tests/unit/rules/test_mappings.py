@@ -26,6 +26,8 @@ PRE_QUEENS = make.bdm(attachment_id=None)
 OWN = make.attachment()
 SECOND = make.attachment(id='attachment-2')
 RESERVED = make.attachment(status='reserved', connected=False)
+#: Made by a move that did not save it in the mapping.
+UNSAVED = dataclasses.replace(RESERVED, id='attachment-2')
 AVAILABLE = make.volume(status='available')
 #: Entries of the volume's attachment list.
 HERE = make.attached_to()
@@ -117,11 +119,38 @@ ROWS = (
      'attached-elsewhere!'),
     ('only reserved, and Nova has connected it: a shelve ended half way',
      in_state('reserved', RESERVED), 'reserved-only'),
-    ('the same of a multiattach volume that others use',
+    ('only reserved, and others use the multiattach volume',
      listed(ELSEWHERE, own=[RESERVED], multiattach=True), 'reserved-only'),
     ('only reserved, and Nova has not connected it: an attach',
      in_state('reserved', RESERVED, bdm=dataclasses.replace(
          UNCONNECTED, attachment_id='attachment-1')), 'operation-in-flight'),
+    *(('its own is gone and what no mapping names reserves it, %s' % status,
+       in_state(status, UNSAVED), 'half-moved')
+      for status in ('reserved', 'attaching', 'detaching', 'in-use')),
+    ('the same for two hours',
+     in_state('reserved', UNSAVED, updated_at=make.ago(7200)), 'half-moved'),
+    ('the same of a multiattach volume that others use',
+     listed(ELSEWHERE, own=[UNSAVED], multiattach=True), 'half-moved'),
+    ('the same of the root disk',
+     in_state('reserved', UNSAVED, bdm=make.bdm(boot_index=0)), 'half-moved'),
+    ('two of them, since the repair died as well', in_state(
+        'reserved', UNSAVED, dataclasses.replace(UNSAVED, id='attachment-3')),
+     'half-moved'),
+    # The reset of the state offers the volume to every server.
+    ('the same, and the volume was reset to available',
+     of(AVAILABLE, UNSAVED), 'volume-available!'),
+    ('its own is gone and another one is being connected',
+     in_state('attaching', dataclasses.replace(
+         UNSAVED, status='attaching', connected=True)),
+     'operation-in-flight'),
+    ('its own is gone, one reserves it, and one is attached: detaching',
+     in_state('detaching', UNSAVED, make.attachment(id='attachment-3')),
+     'operation-in-flight'),
+    ('its own is gone, and Nova never connected it: an attach died',
+     in_state('reserved', UNSAVED, bdm=dataclasses.replace(
+         UNCONNECTED, attachment_id='attachment-1')), 'operation-in-flight'),
+    ('before Queens, and one reserves it',
+     in_state('reserved', UNSAVED, bdm=PRE_QUEENS), 'operation-in-flight'),
     ('a reserved volume has to wait', in_state('reserved'),
      'operation-in-flight'),
     ('an attaching volume has to wait', in_state('attaching', OWN),
@@ -273,6 +302,13 @@ LOOKS = (
     ('reserved for a server that is shelved', seen(
         [BDM], make.volume(status='reserved'), RESERVED,
         is_offloaded=True), 'healthy'),
+    ('reserved by what no mapping names, shelved or not', seen(
+        [BDM], make.volume(status='reserved'), UNSAVED,
+        is_offloaded=True), 'half-moved'),
+    ('named by another mapping', seen(
+        [BDM, make.bdm(uuid='bdm-2', attachment_id='attachment-2')],
+        make.volume(status='reserved'), UNSAVED),
+     'operation-in-flight reserved-only'),
     ('reserved for a server that is not', seen(
         [BDM], make.volume(status='reserved'), RESERVED),
      'reserved-only'),
@@ -372,6 +408,12 @@ LOOKS = (
                              (make.OTHER_HOST, 'attached-elsewhere!'),
                              (None, 'attached-elsewhere!'),
                              ('', 'attached-elsewhere!'))),
+    # Any project could make such a record.
+    *(('of another project, %s, reserved by what no mapping names' % status,
+       transferred(None, dataclasses.replace(RESERVED, id='forged'),
+                   status=status, listed=(ELSEWHERE,)), expected)
+      for status, expected in (('reserved', 'operation-in-flight'),
+                               ('in-use', 'attached-elsewhere!'))),
     ('of another project, before Queens', transferred(
         PRE_QUEENS, make.attachment(connected=False)), 'healthy'),
 )
@@ -516,6 +558,11 @@ class MappingTest(base.TestCase):
                     attachment_id=None, has_connection_info=False)),
                  'the mapping names no attachment, but Cinder attaches the '
                  'volume by attachment-1'),
+                (in_state('reserved', UNSAVED),
+                 'Nova has connected the disk by attachment attachment-1, '
+                 'which does not exist, and attachment attachment-2, which no '
+                 'mapping names, reserves the volume: nova-compute ended in a '
+                 'shelve or a move of the server'),
                 (seen([make.bdm(source_type='image')], None),
                  'the volume does not exist; kept, since not all mappings of '
                  'the volume have "volume" as source and destination')):

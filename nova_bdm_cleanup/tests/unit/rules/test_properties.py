@@ -115,6 +115,7 @@ class StrategyTest(base.TestCase):
             Reason.STATUS_CONTRADICTION, Reason.DUPLICATE_ATTACHMENT,
             Reason.DUPLICATE_MAPPING, Reason.SWAP_INTERRUPTED,
             Reason.CROSS_WIRED, Reason.VOLUME_BUSY, Reason.STUCK,
+            Reason.RESERVED_ONLY, Reason.HALF_MOVED,
             Reason.CANNOT_SEE_PROJECT, Reason.SERVER_LOCKED,
             Reason.NOT_SELECTED, Reason.OVER_LIMIT, Reason.CINDER_SUSPECT}
             - seen)
@@ -173,6 +174,34 @@ class DecidePropertiesTest(base.TestCase):
                 b for b in case.stay if b.attachment_id == serving.id
                 and b.volume_id == finding.volume_id
                 and b.has_connection_info])
+
+    @of_any_look
+    def test_never_a_half_moved_disk(self, case):
+        seen = case.seen
+        known = {a.id for a in seen.attachments}
+        for bdm in seen.bdms:
+            volume = seen.volumes.get(bdm.volume_id)
+            if not (bdm.is_in_cinder and bdm.has_connection_info and volume
+                    # Cinder offers it to every server.
+                    and volume.status != 'available'
+                    and bdm.attachment_id
+                    and bdm.attachment_id not in known):
+                continue
+            reserving = {a.id for a in ours(seen, bdm.volume_id)
+                         if a.only_reserves and a.id not in case.carried}
+            finding, = [f for f in case.plan.findings if f.bdm is bdm]
+            if not reserving:
+                self.assertIsNot(Reason.HALF_MOVED, finding.reason)
+                continue
+            self.assertFalse(finding.is_removal)
+            self.assertEqual(set(), reserving & case.gone)
+            if (volume.status in facts.TAKEN
+                    and volume.migration_status in SETTLED
+                    and all(a.status != 'attached'
+                            for a in ours(seen, bdm.volume_id))
+                    and all(a.server_id != make.SERVER
+                            for a in volume.attached_to)):
+                self.assertIs(Reason.HALF_MOVED, finding.reason)
 
     @of_any_look
     def test_nothing_while_a_swap_is_unfinished(self, case):

@@ -427,6 +427,18 @@ class AdviceTest(AuditCase):
             'connector.json' % (gamma, root),
             'openstack server start ' + gamma], self.advice().split('; '))
 
+    def test_half_moved(self) -> None:
+        gamma, root = self.root()
+        self.cloud.half_move(root)
+        self.assertEqual([
+            'look: openstack server stop ' + gamma,
+            'on host compute1: nova-manage volume_attachment get_connector '
+            '--json > connector.json',
+            'on a controller: nova-manage volume_attachment refresh %s %s '
+            'connector.json' % (gamma, root),
+            'openstack server reboot --hard ' + gamma],
+            self.advice().split('; '))
+
     def test_root_that_is_gone(self) -> None:
         gamma, root = self.root()
         self.cloud.lose_volume(root)

@@ -127,6 +127,18 @@ class InspectionTest(InspectionCase):
             {'status': 'SHELVED_OFFLOADED', 'OS-EXT-SRV-ATTR:host': None})
         self.assertEqual([], self.reasons())
 
+    def test_half_moved_however_young(self) -> None:
+        self.cloud.half_move(self.disk)
+        for status in ('reserved', 'attaching', 'detaching', 'in-use'):
+            for age in (MINUTE, 120 * MINUTE):
+                self.assertEqual(['half-moved'], self.at(status, age), status)
+
+    def test_half_moved_while_it_may_be_repaired(self) -> None:
+        self.cloud.half_move(self.disk)
+        self.cloud.servers[self.alpha]['locked'] = True
+        self.assertEqual(['operation-in-flight'], self.at('reserved', MINUTE))
+        self.assertEqual(['half-moved'], self.at('reserved', 120 * MINUTE))
+
     def test_mapping_from_before_queens(self) -> None:
         self.cloud.mappings[self.alpha][0]['attachment_id'] = None
         self.assertEqual([], self.reasons())

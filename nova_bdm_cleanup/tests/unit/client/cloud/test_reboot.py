@@ -85,6 +85,15 @@ class LookTest(RebootCase):
             ([i.volume for i in plan.findings],
              [(i.volume, i.reason) for i in plan.others], plan.refusals))
 
+    def test_half_moved_does_not_stop_it(self) -> None:
+        second = self.cloud.attach(self.alpha, 'second')
+        self.cloud.half_move(second)
+        plan = self.look()
+        self.assertEqual(
+            ([self.disk], [(second, Reason.HALF_MOVED)], []),
+            ([i.volume for i in plan.findings],
+             [(i.volume, i.reason) for i in plan.others], plan.refusals))
+
     def test_what_only_reserves_is_no_reason_to_reboot(self) -> None:
         self.cloud.mappings[self.alpha].clear()
         second = self.half_shelve()
