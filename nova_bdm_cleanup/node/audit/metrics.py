@@ -169,7 +169,9 @@ class MetricsFile:
         store = FindingStore(path, self._conf.host)
         try:
             findings, last_round = store.findings(), store.last_round()
-            _, removals = Journal(path).most_charged(MAPPINGS)
+            journal = Journal(path)
+            journal.correct_dates()
+            _, removals = journal.most_charged(MAPPINGS)
         except StoreError:
             # The start, the rounds and the cleanups log it.
             pass

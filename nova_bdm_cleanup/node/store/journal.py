@@ -72,12 +72,11 @@ class Charge:
 class Entry:
     """An entry that is being written, made by :meth:`Journal.begin`."""
 
-    def __init__(self, database: Database, serial: int, begun: float,
+    def __init__(self, database: Database, serial: int,
                  clock: Callable[[], float]) -> None:
         self.id = _identifier_of(serial)
         self._database = database
         self._serial = serial
-        self._begun = begun
         self._now = clock
         self._steps = 0
         self._ended = False
@@ -108,8 +107,8 @@ class Entry:
         """Record the end; a second call only writes what is pending.
 
         :param outcome: ``done``, ``partly`` or ``nothing``
-        :param spent: what was used of each limit; it replaces the charges of
-            the plan
+        :param spent: what was used of each limit; it replaces the amounts
+            that the plan was charged for
         :raises StoreError: when it could not be written
         """
         if not self._ended:
@@ -117,11 +116,13 @@ class Entry:
             self._pending += [
                 ('UPDATE entry SET outcome = ? WHERE serial = ?',
                  (outcome, self._serial)),
-                ('DELETE FROM charge WHERE entry = ?', (self._serial,))]
+                ('UPDATE charge SET amount = 0 WHERE entry = ?',
+                 (self._serial,))]
+            # Not a new row: its time may have been corrected meanwhile.
             self._pending += [
-                ('INSERT INTO charge VALUES (?, ?, ?, ?)',
-                 (self._serial, account, self._begun, amount))
-                for account, amount in spent.items() if amount]
+                ('UPDATE charge SET amount = ? WHERE entry = ? '
+                 'AND account = ?', (amount, self._serial, account))
+                for account, amount in spent.items()]
         self._write(LOCK_TIMEOUT)
 
     def _write(self, timeout: float) -> None:
@@ -216,6 +217,8 @@ class Journal:
         :raises LimitReached: when the plan would exceed an hourly limit
         """
         text = json.dumps(record, default=str)
+        # In a transaction of its own, which a reached limit does not undo.
+        self.correct_dates()
 
         def insert(connection: sqlite3.Connection) -> Entry:
             now = self._now()
@@ -237,17 +240,38 @@ class Journal:
             connection.executemany(
                 'INSERT INTO charge VALUES (?, ?, ?, ?)',
                 [(serial, c.account, now, c.amount) for c in due])
-            return Entry(self._database, serial, now, self._now)
+            return Entry(self._database, serial, self._now)
 
         return self._database.write(insert, len(text) + self._reserve)
 
+    def correct_dates(self) -> None:
+        """Date the charges that are in the future now.
+
+        The clock was ahead when they were made.  They would count until then,
+        and no removal would be possible.
+
+        :raises StoreError: when it cannot be written
+        """
+        now = self._now()
+        wrong = self._database.read(lambda connection: connection.execute(
+            'SELECT 1 FROM charge WHERE time > ? LIMIT 1', (now,)).fetchone())
+        if wrong:
+            self._database.write(lambda connection: connection.execute(
+                'UPDATE charge SET time = ? WHERE time > ?', (now, now)))
+
     def spent(self, account: str) -> int:
-        """Return how much of an hourly limit was used in the last hour."""
+        """Return how much of an hourly limit was used in the last hour.
+
+        :raises StoreError: when a date cannot be corrected, or nothing read
+        """
+        self.correct_dates()
         return self._database.read(lambda connection: _spent(
             connection, account, self._now())) or 0
 
     def most_charged(self, kind: str) -> tuple[str, int]:
         """Return who had the most removals of a kind in the last hour.
+
+        Any user may ask, so nothing is written; charges in the future count.
 
         :returns: who was charged, and the number; the number is 0 if there was
             none

@@ -7,6 +7,7 @@ import dataclasses
 import os
 import pathlib
 import threading
+import time
 from unittest import mock
 
 import fixtures
@@ -21,6 +22,12 @@ from nova_bdm_cleanup.node.store.findings import (
     FindingStore,
     RecordedFinding,
     Round,
+)
+from nova_bdm_cleanup.node.store.journal import (
+    account_of,
+    Charge,
+    Journal,
+    MAPPINGS,
 )
 from nova_bdm_cleanup.node.store.processes import Process
 from nova_bdm_cleanup.rules.reasons import Reason
@@ -169,9 +176,9 @@ class FileTest(MetricsTestCase):
     def setUp(self):
         super().setUp()
         self.path = os.path.join(self.tempdir(), 'bdm.prom')
-        group = mock.Mock(
-            metrics_file=self.path,
-            store=os.path.join(os.path.dirname(self.path), 'none', 'store'))
+        self.store = os.path.join(
+            os.path.dirname(self.path), 'none', 'store')
+        group = mock.Mock(metrics_file=self.path, store=self.store)
         conf = mock.MagicMock(host='compute1', **{
             '__getitem__.side_effect': {GROUP: group}.__getitem__})
         self.file = metrics.MetricsFile(conf, PROCESS)
@@ -200,6 +207,18 @@ class FileTest(MetricsTestCase):
             thread.join()
         self.assertEqual(['bdm.prom'],
                          os.listdir(os.path.dirname(self.path)))
+
+    def test_a_clock_that_was_ahead(self):
+        """Check that its removals are in the metric for an hour."""
+        self.useFixture(base.NoSyncing())
+        Journal(self.store, clock=lambda: time.time() + 10 ** 6).begin(
+            {}, [Charge(account_of(MAPPINGS, 'one'), 5, 9)], server='s')
+        self.file.write()
+        with open(self.path, encoding='utf-8') as file:
+            self.assertIn('removals_last_hour{host="compute1"} 5.0',
+                          file.read())
+        later = Journal(self.store, clock=lambda: time.time() + 3601)
+        self.assertEqual(('', 0), later.most_charged(MAPPINGS))
 
     def test_a_problem_is_logged_once(self):
         os.mkdir(self.path)

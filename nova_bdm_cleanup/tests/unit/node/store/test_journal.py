@@ -216,6 +216,25 @@ class LimitsTest(JournalTest):
         self.assertEqual([0, 1, 0], [self.journal.spent(account)
                                      for account in ('one', 'two', 'three')])
 
+    def test_a_clock_that_was_ahead(self):
+        """Check that its charges count for an hour, and not until then."""
+        def exceed():
+            self.assertRaises(LimitReached, begin, self.journal,
+                              *removals(1, 3))
+
+        for read in (exceed, lambda: self.journal.spent('removals'),
+                     self.journal.correct_dates):
+            self.now += 10 ** 6
+            entry = begin(self.journal, *removals(3))
+            self.now -= 10 ** 5
+            # Readers of the status change nothing.
+            self.records.most_charged('removals')
+            read()
+            entry.finish('done', {'removals': 3})
+            for later, spent in ((3600, 3), (0.001, 0)):
+                self.now += later
+                self.assertEqual(spent, self.journal.spent('removals'))
+
     def test_a_flood_of_large_plans(self):
         """Check that the size is bounded, and limits count deleted entries."""
         first = begin(self.journal, *removals(7))
@@ -455,7 +474,9 @@ class JournalMachine(stateful.RuleBasedStateMachine):
     @stateful.rule(data=st.data(), spent=st.integers(0, 4), fate=fates)
     def finish(self, data, spent, fate):
         entry, known, pending = data.draw(st.sampled_from(self.live))
-        known.setdefault('end', spent)
+        # Never more than was planned.
+        known.setdefault('end', min(spent, known['counted']))
+        spent = known['end']
         if self.attempt(fate, entry.finish, 'done', {'removals': spent}):
             self.flush(known, pending)
             self.live = [each for each in self.live if each[0] is not entry]
@@ -489,6 +510,57 @@ class JournalMachine(stateful.RuleBasedStateMachine):
                 known['time'], known['outcome'])
             assert [s.name for s in entry.steps] == known['steps']
         assert not found or os.path.getsize(self.path) <= 4 * MIB
+
+
+class ClockTest(base.TestCase):
+
+    LIMIT = 4
+
+    @worlds.profile(share=0.5)
+    @hypothesis.given(st.lists(st.tuples(
+        st.sampled_from([0, 1, 600, 3600, 3601]),
+        st.sampled_from([0, 0, 0, -600, 600, -3601, -10 ** 6, 10 ** 6]),
+        st.sampled_from(['begin', 'finish', 'spent']),
+        st.integers(0, 3)), max_size=12))
+    def test_a_clock_that_is_set(self, deeds):
+        """Check both bounds of the hour with any steps of the clock."""
+        self.useFixture(base.NoSyncing())
+        clock = 1_800_000_000
+        journal = Journal(os.path.join(self.tempdir(), 'store'), 4 * MIB,
+                          lambda: clock)
+        # The seconds that have passed now, and when the clock was first read
+        # after it was set.
+        now, was_read = 0, 0
+        #: All charges, and those since the clock was set.
+        charges, steady, begun = [], [], []
+
+        def amount_of(some, since=0):
+            return sum(c['amount'] for c in some
+                       if max(c['time'], since) >= now - 3600)
+
+        for seconds, step, deed, amount in deeds:
+            now, clock = now + seconds, clock + seconds + step
+            if step:
+                was_read, steady = None, []
+            if deed == 'finish':
+                if begun:
+                    entry, charge = begun.pop()
+                    charge['amount'] = min(charge['amount'], amount)
+                    entry.finish('done', {'removals': charge['amount']})
+                continue
+            was_read = now if was_read is None else was_read
+            if deed == 'begin':
+                with contextlib.suppress(LimitReached):
+                    charge = {'time': now, 'amount': amount}
+                    begun.append((begin(
+                        journal, *removals(amount, self.LIMIT)), charge))
+                    charges.append(charge)
+                    steady.append(charge)
+                self.assertLessEqual(amount_of(steady), self.LIMIT)
+                continue
+            spent = journal.spent('removals')
+            self.assertLessEqual(spent, amount_of(charges, was_read))
+            self.assertGreaterEqual(spent, amount_of(steady))
 
 
 class AnySequenceTest(base.TestCase):
