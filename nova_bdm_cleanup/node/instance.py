@@ -23,7 +23,7 @@ from oslo_concurrency import lockutils
 from oslo_log import log as logging
 
 from nova_bdm_cleanup import VERSION
-from nova_bdm_cleanup.node import credentials, devices, operations
+from nova_bdm_cleanup.node import credentials, devices, operations, shutdown
 from nova_bdm_cleanup.node.cleanup import log_lines, triggers
 from nova_bdm_cleanup.node.cleanup.ports import Claim, RebootLost
 from nova_bdm_cleanup.node.cleanup.triggers import InstanceHost, Trigger
@@ -144,7 +144,14 @@ class NovaInstance:
         except exception.InstanceNotFound:
             return True
 
+    def is_shutting_down(self) -> bool:
+        return shutdown.has_begun(self._manager)
+
     # Actions
+
+    def awaited(self) -> contextlib.AbstractContextManager[None]:
+        return shutdown.recorded_task(
+            self._manager, self._instance, self._context.request_id)
 
     def lock(self) -> contextlib.AbstractContextManager[None]:
         return hold_lock(self._instance.uuid, self._deadline)

@@ -19,7 +19,7 @@ import nova.conf
 from oslo_log import log as logging
 from oslo_service import periodic_task
 
-from nova_bdm_cleanup.node import options
+from nova_bdm_cleanup.node import options, shutdown
 from nova_bdm_cleanup.node.audit.rounds import Audit, is_far, next_round
 from nova_bdm_cleanup.node.compute_node import NovaNode
 from nova_bdm_cleanup.node.option_group import GROUP
@@ -92,7 +92,12 @@ class Watcher:
             self._round_thread.start()
 
     def round(self) -> None:
-        """Audit all servers of this host."""
+        """Audit all servers of this host.
+
+        A shutdown does not wait for it: it changes nothing, and may take long.
+        """
+        if shutdown.has_begun(self._manager):
+            return
         context = nova_context.get_admin_context()
         settings = options.settings(CONF)
         try:

@@ -139,6 +139,12 @@ _AFTER_THE_RULES: tuple[Text[Outcome], ...] = (
         '[bdm_cleanup] mode is observe; in mode enforce a hard reboot would '
         'remove it'),
 
+    # It would be killed between two steps.
+    Text('nova-compute is shutting down. A removal that has begun is finished',
+        Outcome(Reason.SHUTTING_DOWN, Action.WITHHOLD),
+        'nova-compute is shutting down; the next cleanup of the server '
+        'removes it'),
+
     # The cleaner charges who can bring the trigger about.
     Text('within an hour, more mappings or more stale attachments of servers '
          'of this project would be removed on this host than '

@@ -120,6 +120,7 @@ class Reason(Code):
     MOVE_LOST = 'move-lost', levels.WARNING, None, True
     EVACUATED = 'evacuated', levels.WARNING, None, True
     GUEST_RUNNING = 'guest-running', levels.WARNING, None, True
+    SHUTTING_DOWN = 'shutting-down', levels.INFO, None, True
     JOURNAL_UNWRITABLE = 'journal-unwritable', levels.WARNING, None, True
 
     # Why no decision was possible, or a step was not possible.

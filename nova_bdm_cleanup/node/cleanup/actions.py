@@ -110,6 +110,9 @@ class Actions:
 
     def _may_begin(self, volume_id: str | None) -> None:
         self.deadline.check('the cleanup of this disk')
+        if self.instance.is_shutting_down():
+            raise ports.ShuttingDown(
+                'the cleanup of this disk was not begun: nova-compute stops')
         if volume_id in self._stopped:
             raise NotBegun('another mapping of the same volume could not be '
                            'removed')
@@ -279,6 +282,7 @@ def reason_of(error: Exception, trigger: Trigger) -> Reason:
     for kind, reason in (
             (TimedOut, Reason.TIMED_OUT),
             (ports.RebootLost, trigger.lost),
+            (ports.ShuttingDown, Reason.SHUTTING_DOWN),
             (errors.ProjectHidden, Reason.CANNOT_SEE_PROJECT),
             (errors.ServiceTokenRequired, Reason.SERVICE_TOKEN_REQUIRED),
             (errors.ApiError, Reason.CINDER_UNKNOWN)):

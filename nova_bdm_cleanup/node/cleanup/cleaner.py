@@ -110,7 +110,8 @@ class Cleaner:
             self.log.plan(found.plan)
             self.plan = found.plan
             if found.plan.due:
-                self.removed, found = self._act(found)
+                with self.instance.awaited():
+                    self.removed, found = self._act(found)
         self.log.not_connected(
             f for uuid, f in found.not_connected.items()
             if uuid not in self.removed)
@@ -228,6 +229,8 @@ class Cleaner:
             return plan.withhold(self.trigger.lost)
         if not is_off:
             return plan.withhold(Reason.GUEST_RUNNING)
+        if self.instance.is_shutting_down():
+            return plan.withhold(Reason.SHUTTING_DOWN)
         return plan
 
     def _decide(self, snapshot: facts.Snapshot) -> Plan:

@@ -20,6 +20,10 @@ class RebootLost(Exception):
     """The server is not, or no longer, in this operation on this host."""
 
 
+class ShuttingDown(Exception):
+    """nova-compute is shutting down."""
+
+
 class Undecided(Exception):
     """It is not known whether another server needs a disk."""
 
@@ -76,7 +80,13 @@ class InstancePort(Protocol):
     def is_off(self) -> bool:
         """Return whether the hypervisor says that the guest does not run."""
 
+    def is_shutting_down(self) -> bool:
+        """Return whether nova-compute is shutting down, as far as it says."""
+
     # Actions
+
+    def awaited(self) -> contextlib.AbstractContextManager[None]:
+        """Have a shutdown of nova-compute wait for what is done meanwhile."""
 
     def lock(self) -> contextlib.AbstractContextManager[None]:
         """Keep Nova from working on the server meanwhile.

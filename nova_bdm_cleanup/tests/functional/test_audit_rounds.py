@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from nova import context as nova_context
+from nova.compute import manager as nova_manager
 from oslo_config import cfg
 from oslo_service import periodic_task
+import testtools
 
 from nova_bdm_cleanup.node import periodic, process_record
 from nova_bdm_cleanup.node.cleanup.triggers import ALWAYS_ON
@@ -148,6 +150,16 @@ class RoundTest(_AuditRoundTestCase):
         self.cloud.proxy.clear()
         self.assertEqual([('gone', 'not-looked-at', slow.id, '-')],
                          self.run_round())
+
+    @testtools.skipUnless(
+        hasattr(nova_manager.ComputeManager, 'set_shutdown_in_progress'),
+        'Nova does not say that it stops')
+    def test_shutting_down(self):
+        self.manager.set_shutdown_in_progress()
+        self.addCleanup(self.manager._shutdown_in_progress.clear)
+        self.assertEqual([], self.run_round())
+        self.assertEqual([], self.sums)
+        self.assertEqual([], self.requests())
 
     def test_unwritable_metrics(self):
         complaint = r'ERROR .* \[bdm_cleanup\] metrics_file: .*symbolic link'

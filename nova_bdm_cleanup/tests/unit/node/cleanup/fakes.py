@@ -32,6 +32,9 @@ from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.facts import Answers
 from nova_bdm_cleanup.tests.unit import make
 
+#: The calls that change something.
+_CHANGES = ('power-off', 'disconnect', 'destroy', 'delete-attachment')
+
 
 class World:
     """One server, its disks, and the changes that others make to them.
@@ -74,6 +77,10 @@ class World:
         #: Volumes of other servers on this host that Cinder ought to know.
         self.witnesses: tuple[str, ...] = ()
         self.running = True
+        #: Whether nova-compute is shutting down.
+        self.shutting_down = False
+        #: Whether its shutdown waits for the cleanup.
+        self.is_awaited = False
         #: Whether the cleanup holds the lock of the server.
         self.locked = False
         #: Volumes that the server has open on this host.
@@ -110,6 +117,8 @@ class World:
                 raise self.failing[key]
         yield
         self.timeline.append(what)
+        if what[0] in _CHANGES and not self.is_awaited:
+            self.violation('no shutdown waits for %s', what)
 
     @property
     def calls(self) -> list[str]:
@@ -119,9 +128,7 @@ class World:
     @property
     def changes(self) -> list[tuple[str, ...]]:
         """Return the calls in the timeline that changed something."""
-        return [what for what in self.timeline if what[0] in (
-            'power-off', 'disconnect', 'destroy',
-            'delete-attachment')]
+        return [what for what in self.timeline if what[0] in _CHANGES]
 
     def violation(self, text: str, *args: object) -> None:
         self.violations.append(text % args)
@@ -229,6 +236,17 @@ class Host(InstancePort):
     def is_off(self) -> bool:
         with self._world.call('is-off'):
             return not self._world.running
+
+    def is_shutting_down(self) -> bool:
+        return self._world.shutting_down
+
+    @contextlib.contextmanager
+    def awaited(self) -> Iterator[None]:
+        self._world.is_awaited = True
+        try:
+            yield
+        finally:
+            self._world.is_awaited = False
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ import fixtures
 import testscenarios
 
 from nova_bdm_cleanup.node.cleanup import actions, log_lines, triggers
-from nova_bdm_cleanup.node.cleanup.ports import RebootLost
+from nova_bdm_cleanup.node.cleanup.ports import RebootLost, ShuttingDown
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
 from nova_bdm_cleanup.rules import facts
@@ -31,6 +31,7 @@ class ReasonTest(base.TestCase):
                  for error, reason in (
         (TimedOut(), Reason.TIMED_OUT),
         (RebootLost(), Reason.REBOOT_LOST),
+        (ShuttingDown(), Reason.SHUTTING_DOWN),
         (errors.ProjectHidden(), Reason.CANNOT_SEE_PROJECT),
         (errors.ServiceTokenRequired(), Reason.SERVICE_TOKEN_REQUIRED),
         (errors.Unreachable(), Reason.CINDER_UNKNOWN),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import itertools
 import json
 import os
@@ -902,6 +903,39 @@ class LimitTest(CleanerTestCase):
         self.time = 0.0
         world.reboot()
         self.assertEqual({'bdm-3'}, self.clean(world))
+
+
+class ShutdownTest(CleanerTestCase):
+    """A nova-compute that shuts down; the fakes check that it waits."""
+
+    def test_no_removal_is_begun(self):
+        for trigger in (triggers.HARD_REBOOT, triggers.START,
+                        triggers.HOST_BOOT):
+            world = broken(running=trigger.guest_is_on, shutting_down=True)
+            self.assertEqual(DANGLING, self.clean(world, trigger))
+            self.assert_untouched(world)
+            self.assertEqual(8 if trigger.finds_stale else 6,
+                             self.withheld('shutting-down'))
+
+    def test_it_begins_before_the_second_look(self):
+        for trigger, call in ((triggers.HARD_REBOOT, 'power-off'),
+                              (triggers.START, 'bdms')):
+            world = broken(running=trigger.guest_is_on)
+            world.meanwhile[call] = functools.partial(
+                setattr, world, 'shutting_down', True)
+            self.assertEqual(DANGLING, self.clean(world, trigger))
+            self.assertEqual([], deeds(world))
+            self.assertEqual(8, self.withheld('shutting-down'))
+
+    def test_it_begins_after_the_first_disk(self):
+        world = world_of([disk(2), disk(3)], [free(2), free(3)], [record(2)])
+        world.meanwhile['destroy'] = functools.partial(
+            setattr, world, 'shutting_down', True)
+        self.assertEqual({'bdm-2', 'bdm-3'}, self.clean(world))
+        self.assertEqual({'bdm-root', 'bdm-3'}, set(world.rows))
+        self.assertNotIn('attachment-2', world.attachments)
+        self.assertEqual(1, len(self.lines(
+            event='failed', reason='shutting-down')))
 
 
 class JournalTest(CleanerTestCase):
