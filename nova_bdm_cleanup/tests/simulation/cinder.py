@@ -8,10 +8,18 @@ Cinder; ``functional.test_model`` compares them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+import contextlib
+import copy
 import dataclasses
+import datetime
+import functools
+from typing import Any, TypeVar
 
 #: The array has one target for all hosts, and numbers units for each host.
 TARGET = 'iqn.2026-11.example:array'
+
+#: The time when a model begins.
+START = datetime.datetime(2026, 11, 25, tzinfo=datetime.timezone.utc)
 
 #: Statuses of operations that the end of an attachment does not change.
 _KEPT_STATUSES = ('uploading',)
@@ -40,8 +48,7 @@ class Volume:
     #: Cinder's ``attach_status``; a reset of the status leaves it.
     is_attached: bool = False
     migration_status: str | None = None
-    #: Hours since the last change.
-    age: float = 0.0
+    updated_at: datetime.datetime = START
 
 
 @dataclasses.dataclass
@@ -54,6 +61,18 @@ class Attachment:
     #: The host that it is exported to, and the number (LUN).
     host: str | None = None
     number: int | None = None
+    #: The time of its last connection.
+    attached_at: datetime.datetime | None = None
+
+
+@dataclasses.dataclass
+class Past:
+    """The records before a write."""
+
+    #: The time of the write.
+    time: datetime.datetime
+    volumes: dict[str, Volume]
+    attachments: dict[str, Attachment]
 
 
 class BackEnd:
@@ -101,21 +120,69 @@ def _ignore(*keys: str) -> None:
     pass
 
 
+def _start() -> datetime.datetime:
+    return START
+
+
+Write = TypeVar('Write', bound=Callable[..., Any])
+
+
+def _write(method: Write) -> Write:
+    """Keep the records as they were before a method changed them."""
+    @functools.wraps(method)
+    def write(self: Cinder, *arguments: Any) -> Any:
+        with self.keeping_past():
+            return method(self, *arguments)
+
+    return write  # type: ignore[return-value]
+
+
 class Cinder:
     """Volumes and attachments.
 
     :param reads: is called with the keys of what is read
     :param changes: is called with the keys of what is changed
+    :param now: returns the time
     """
 
     def __init__(self, reads: Callable[..., None] = _ignore,
-                 changes: Callable[..., None] = _ignore) -> None:
+                 changes: Callable[..., None] = _ignore,
+                 now: Callable[[], datetime.datetime] = _start) -> None:
         self.volumes: dict[str, Volume] = {}
         self.attachments: dict[str, Attachment] = {}
         self.back_end = BackEnd(reads, changes)
         self._reads = reads
         self._changes = changes
+        self._now = now
         self._serial = 0
+        #: The records before each write; None: they are not kept.
+        self.past: list[Past] | None = None
+
+    # What reads that lag show
+
+    @contextlib.contextmanager
+    def keeping_past(self) -> Iterator[None]:
+        """Keep the records as they are now, if the context changes them."""
+        kept, self.past = self.past, None
+        if kept is None:
+            yield
+            return
+        before = Past(self._now(), copy.deepcopy(self.volumes),
+                      copy.deepcopy(self.attachments))
+        try:
+            yield
+        finally:
+            self.past = kept
+            if (before.volumes, before.attachments) != (
+                    self.volumes, self.attachments):
+                self._changes('past of Cinder')
+                kept.append(before)
+
+    def before(self, past: Past) -> Cinder:
+        """Return the records as they were."""
+        found = Cinder(self._reads)
+        found.volumes, found.attachments = past.volumes, past.attachments
+        return found
 
     # Reads
 
@@ -152,13 +219,16 @@ class Cinder:
 
     # Attachments
 
+    @_write
     def create_volume(self, volume: str, project: str,
                       multiattach: bool = False) -> Volume:
         self._changes(f'volume {volume}')
-        made = Volume(volume, project, multiattach=multiattach)
+        made = Volume(volume, project, multiattach=multiattach,
+                      updated_at=self._now())
         self.volumes[volume] = made
         return made
 
+    @_write
     def reserve(self, volume: str, server: str | None) -> str:
         """Create an attachment without a connector."""
         record = self.volume(volume)
@@ -175,12 +245,14 @@ class Cinder:
         self.attachments[made.id] = made
         return made.id
 
+    @_write
     def create(self, volume: str, server: str | None, host: str) -> str:
         """Create an attachment with a connector, as for a move."""
         made = self.reserve(volume, server)
         self._export(self.attachments[made], host)
         return made
 
+    @_write
     def connect(self, attachment: str, host: str) -> int:
         """Update an attachment with a connector, and export the volume."""
         record = self.attachment(attachment)
@@ -193,15 +265,18 @@ class Cinder:
     def _export(self, record: Attachment, host: str) -> int:
         record.number = self.back_end.export(record.volume, host)
         record.host, record.status = host, 'attaching'
+        record.attached_at = self._now()
         self._set(self.volume(record.volume), 'attaching', False)
         return record.number
 
+    @_write
     def complete(self, attachment: str) -> None:
         record = self.attachment(attachment)
         self._changes(f'volume {record.volume}')
         record.status = 'attached'
         self._set(self.volume(record.volume), 'in-use', True)
 
+    @_write
     def delete(self, attachment: str) -> None:
         """Delete an attachment: the export first, the status last."""
         record = self.attachment(attachment)
@@ -232,6 +307,7 @@ class Cinder:
             status = record.status
         self._set(record, status, 'attached' in statuses)
 
+    @_write
     def begin_detaching(self, volume: str) -> None:
         record = self.volume(volume)
         if record.migration_status:
@@ -240,11 +316,13 @@ class Cinder:
             raise CinderError(f'volume {volume} is {record.status}')
         self._set(record, 'detaching')
 
+    @_write
     def roll_detaching(self, volume: str) -> None:
         record = self.volume(volume)
         if record.status == 'detaching':
             self._set(record, 'in-use')
 
+    @_write
     def force_detach(self, volume: str, attachment: str, host: str) -> None:
         """End the export to a host, regardless of the records."""
         record = self.volume(volume)
@@ -255,12 +333,14 @@ class Cinder:
 
     # Volumes
 
+    @_write
     def begin_deleting(self, volume: str) -> None:
         record = self.volume(volume)
         if record.status not in ('available', 'error') or record.is_attached:
             raise CinderError(f'volume {volume} is {record.status}')
         self._set(record, 'deleting')
 
+    @_write
     def delete_volume(self, volume: str) -> None:
         self._changes(f'volume {volume}')
         self.volumes.pop(volume, None)
@@ -268,6 +348,7 @@ class Cinder:
             self._remove(attachment)
         self.back_end.forget(volume)
 
+    @_write
     def reset_status(self, volume: str, status: str) -> None:
         """Reset the status of a volume, and nothing else."""
         record = self.volume(volume)
@@ -276,6 +357,7 @@ class Cinder:
             raise CinderError(f'volume {volume} cannot be {status}')
         self._set(record, status)
 
+    @_write
     def reset_attached(self, volume: str) -> None:
         """Reset ``attach_status``: the records go, the export stays."""
         record = self.volume(volume)
@@ -283,6 +365,7 @@ class Cinder:
             self._remove(attachment)
         self._set(record, 'available', False)
 
+    @_write
     def transfer(self, volume: str, project: str) -> None:
         record = self.volume(volume)
         if record.status != 'available':
@@ -298,6 +381,6 @@ class Cinder:
     def _set(self, volume: Volume, status: str,
              is_attached: bool | None = None) -> None:
         self._changes(f'volume {volume.id}')
-        volume.status, volume.age = status, 0.0
+        volume.status, volume.updated_at = status, self._now()
         if is_attached is not None:
             volume.is_attached = is_attached

@@ -127,6 +127,8 @@ class Driver(LibvirtDriver):
                  connection_info: Mapping[str, Any]) -> None:
         number = number_of(connection_info)
         self._world.step(f'connects unit {number}')
+        properties.check_users(self._world, self._name, instance.uuid, number,
+                               'no-address-of-a-running-guest', 'is connected')
         if (number not in self._model_host.devices and
                 self._world.cinder.back_end.read(self._name, number) is None):
             raise HostFailure(f'there is no unit {number}')
@@ -372,7 +374,7 @@ class Manager:
         """
         self._world.step(f'has Cinder export {volume} to {self.host}')
         return connection(volume, self._world.cinder.connect(
-            attachment, self.host))
+            attachment, self.host), self.host)
 
     def _complete(self, volume: str, attachment: str) -> None:
         self._world.step(f'tells Cinder that {volume} is attached')
@@ -470,7 +472,8 @@ class Manager:
 
     def init_host(self) -> None:
         """Resume interrupted operations, then guests."""
-        for uuid in sorted(self._world.servers):
+        for uuid in sorted(self._world.servers,
+                           reverse=self._world.boots_in_reverse):
             server = self._world.server(uuid)
             if server.host == self.host:
                 self._init_instance(Instance(self._world, server))

@@ -141,7 +141,8 @@ class Manager26(compute.Manager):
         properties.check_connection(self._world, instance.uuid, row.volume_id)
         self._mark_in_operation(instance.uuid)
         number = self._world.cinder.connect(row.attachment_id, self.host)
-        row.save(connection_info=connection(row.volume_id, number))
+        row.save(connection_info=connection(
+            row.volume_id, number, self.host))
 
     def _mark_in_operation(self, server: str) -> None:
         """Mark its volumes: after a kill they have no connection."""

@@ -28,13 +28,15 @@ KNOWN_VIOLATIONS: dict[str, KnownViolation] = {
     # A risk that the documentation names.  A repair would need os-brick's lock
     # of the back end, and for a deleted volume its back end is not known.
     'address-in-no-row-yet': KnownViolation(
-        ('healthy-disks-stay',), properties.BEGAN_LATER,
+        ('healthy-disks-stay', 'devices-of-running-guests-stay'),
+        properties.BEGAN_LATER,
         'a neighbour gets the address of the disk that is just being '
         'disconnected'),
     # The same with a longer window: Nova's driver disconnects the disk after
     # it has waited for the guest to shut down.
     'address-taken-while-the-guest-shuts-down': KnownViolation(
-        ('healthy-disks-stay',), properties.WHILE_MOVING,
+        ('healthy-disks-stay', 'devices-of-running-guests-stay'),
+        properties.WHILE_MOVING,
         'a neighbour gets the address of the disk before a move disconnects '
         'it'),
     # A fault of Nova: its row already has the address of another host.

@@ -22,7 +22,6 @@ from nova_bdm_cleanup.tests.simulation.world import (
     COMPUTE,
     Guest,
     HERE,
-    hours_ago,
     OTHER_COMPUTE,
     Server,
     THERE,
@@ -39,11 +38,12 @@ class Cloud(operations.Operations):
         """Set the task state; return None if Nova refuses the operation."""
         record = self.world.servers.get(server)
         self.world.reads(f'server {server}')
-        if record is None or not operations.accepts(record, *states):
+        if record is None or not self.accepts(record, *states):
             return None
+        an_hour_ago, volumes = self.world.ago(1), self.world.cinder.volumes
         self.world.in_operation_at_move.update(
             row.volume_id for row in self.world.volumes_of(server)
-            if row.created_at > hours_ago(1) or self.world.cinder.volumes.get(
+            if row.created_at > an_hour_ago or volumes.get(
                 row.volume_id, _NONE).status == 'detaching')
         if task_state is not None:
             self.world.change_server(server, task_state=task_state)
@@ -184,7 +184,7 @@ class Cloud(operations.Operations):
         world = self.world
         world.step(f'asks to delete {server}')
         record = world.servers.get(server)
-        if record is None or record.locked_by or not record.host:
+        if record is None or self.is_locked(record) or not record.host:
             return
         world.deleted_meanwhile = record.task_state is not None
         world.change_server(server, task_state=task_states.DELETING)
@@ -223,6 +223,11 @@ class Cloud(operations.Operations):
     def finish_all(self, server: str) -> None:
         """Finish open operations, and reboot the server twice."""
         world = self.world
+        # An operator has looked after what prevents a cleanup.
+        world.is_silent = False
+        for each in world.servers.values():
+            each.locked_by = None
+        world.clock_errors.clear()
         if world.evacuated:
             self._run_undisturbed(THERE, self.start_other_compute)
         record = world.servers.get(server)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import contextlib
+import datetime
 from typing import Any
 
 from nova.compute import instance_actions, task_states, vm_states
@@ -49,12 +50,6 @@ _MOVE_TASK_STATES = (
     task_states.RESIZE_MIGRATED, task_states.RESIZE_FINISH)
 
 
-def accepts(server: Server, *states: str) -> bool:
-    """Return whether Nova's API accepts an operation on a server."""
-    return (server.locked_by is None and server.task_state is None
-            and server.vm_state in states)
-
-
 class Operations:
     """Operations on servers and volumes, without moves.
 
@@ -66,6 +61,15 @@ class Operations:
         self.world = world
         self.hosts = {host: manager(world, host) for host in COMPUTES}
         world.scheduler.on_kill = self._on_kill
+
+    def accepts(self, server: Server, *states: str) -> bool:
+        """Return whether Nova's API accepts an operation on a server."""
+        return (not self.is_locked(server) and server.task_state is None
+                and server.vm_state in states)
+
+    def is_locked(self, server: Server) -> bool:
+        """Return whether a server is locked for the one who asks."""
+        return server.locked_by is not None and not self.world.asked_by_admin
 
     def begin(self, name: str, func: Callable[..., object], *arguments: Any,
               process: str = API) -> None:
@@ -126,7 +130,7 @@ class Operations:
         record = world.server(server)
         if (record.task_state not in REBOOTABLE
                 or record.vm_state not in _REBOOTABLE_STATES
-                or record.locked_by is not None):
+                or self.is_locked(record)):
             return
         if how == 'SOFT' and (record.vm_state != vm_states.ACTIVE
                               or record.task_state is not None):
@@ -141,7 +145,7 @@ class Operations:
         world = self.world
         world.step(f'asks to start {server}')
         record = world.server(server)
-        if not accepts(record, vm_states.STOPPED):
+        if not self.accepts(record, vm_states.STOPPED):
             return
         world.change_server(server, task_state=task_states.POWERING_ON)
         self._cast(f'start of {server}', record.host, 'start_instance',
@@ -171,7 +175,7 @@ class Operations:
         """``openstack server add volume``."""
         world, record = self.world, self.world.server(server)
         world.step(f'asks to attach {volume} to {server}')
-        if (not accepts(record, *_ATTACHABLE_STATES)
+        if (not self.accepts(record, *_ATTACHABLE_STATES)
                 or self._has_rows(server, volume)):
             return
         # nova-compute finds the device name while the API waits.
@@ -225,7 +229,7 @@ class Operations:
         world, record = self.world, self.world.server(server)
         world.step(f'asks to detach {volume} from {server}')
         row = world.row_of(server, volume)
-        if row is None or not accepts(record, *_ATTACHABLE_STATES):
+        if row is None or not self.accepts(record, *_ATTACHABLE_STATES):
             return
         try:
             world.cinder.begin_detaching(volume)
@@ -292,7 +296,7 @@ class Operations:
             former[row.uuid] = row.attachment_id, row.number
             RowObject(world, row).save(
                 attachment_id=attachment,
-                connection_info=connection(volume, number))
+                connection_info=connection(volume, number, target))
             world.cinder.complete(attachment)
         world.step(f'the guest of {server} continues on {target}')
         world.changes('guests', f'guest of {server}')
@@ -334,6 +338,18 @@ class Operations:
         with contextlib.suppress(model.CinderError):
             self.world.cinder.reset_status(volume, 'in-use')
 
+    def reset_attached(self, volume: str) -> None:
+        """Reset the attach status of a volume to detached."""
+        self.world.step(f'resets {volume} to detached')
+        with contextlib.suppress(model.CinderError):
+            self.world.cinder.reset_attached(volume)
+
+    def set_clock(self, hours: float) -> None:
+        """Have the clock of this host step by some hours."""
+        self.world.step(f'the clock of {HERE} steps by {hours:g} hours')
+        self.world.changes(f'clock of {HERE}')
+        self.world.clock_errors[HERE] = datetime.timedelta(hours=hours)
+
     def force_detach(self, volume: str, attachment: str) -> None:
         self.world.step(f'force-detaches {attachment}')
         with contextlib.suppress(model.CinderError):
@@ -363,6 +379,7 @@ class Operations:
                 or record.vm_state not in _REBOOTABLE_STATES):
             self.world.violated('can-be-rebooted-again', f'{server} is '
                                 f'{record.vm_state}, {record.task_state}')
+            return
         self.world.change_server(
             server, task_state=task_states.REBOOTING_HARD)
         self.hosts[record.host].reboot_instance(

@@ -12,6 +12,7 @@ from collections.abc import (
     Set as AbstractSet,
 )
 import contextlib
+import datetime
 import functools
 import sys
 import traceback
@@ -33,8 +34,9 @@ from nova_bdm_cleanup.node import (
     options,
     process_record,
 )
-from nova_bdm_cleanup.node.cleanup import log_lines
+from nova_bdm_cleanup.node.cleanup import cleaner, log_lines
 from nova_bdm_cleanup.node.hooks import init_host, installation, moves, start
+from nova_bdm_cleanup.node.store.journal import LimitReached
 from nova_bdm_cleanup.openstack import api, cinder, errors
 from nova_bdm_cleanup.openstack.deadline import TimedOut
 from nova_bdm_cleanup.tests.simulation import (
@@ -48,22 +50,31 @@ from nova_bdm_cleanup.tests.simulation.scheduler import Violation
 from nova_bdm_cleanup.tests.simulation.world import (
     BEFORE,
     Entry,
-    hours_ago,
     number_of,
     World,
 )
 
 T = TypeVar('T')
 
+_Cleaner = cleaner.Cleaner
+
 #: Failures of a request: Cinder refuses it; Cinder carries it out and the
 #: answer is lost; Cinder carries it out after the plugin's timeout.
 REFUSED, LOST, LATE = 'is refused', 'loses its answer', 'is answered too late'
+
+
+#: More removals than any limit allows.
+_MANY = 999
 
 
 @functools.lru_cache(maxsize=None)
 def _read(value: str) -> Sequence[str]:
     found: Sequence[str] = ast.literal_eval(value)
     return found
+
+
+def _time(value: datetime.datetime | None) -> str | None:
+    return None if value is None else value.isoformat()
 
 
 class Deadline:
@@ -102,8 +113,11 @@ class Api:
 
     def get(self, path: str, query: Mapping[str, str] | None = None,
             microversion: str | None = None) -> Any:
-        if self._world.step(f'asks Cinder for {path}', REFUSED,
-                            question='Cinder'):
+        failure = self._world.step(f'asks Cinder for {path}', REFUSED,
+                                   question='Cinder')
+        if self._world.is_silent:
+            self._world.miss_answer('Cinder')
+        if failure or self._world.is_silent:
             raise errors.Unreachable('Cinder does not answer')
         parts = [urllib.parse.unquote(p) for p in path.split('/')[1:]]
         try:
@@ -115,33 +129,34 @@ class Api:
 
     def _volumes(self, parts: Sequence[str],
                  query: Mapping[str, str]) -> Mapping[str, Any]:
-        records = self._world.cinder
+        records = self._world.cinder_for('volume')
         if parts and parts[0] != 'detail':
-            return {'volume': self._volume(records.volume(parts[0]))}
+            return {'volume': self._volume(records, parts[0])}
         wanted = _read(query['id'])
         self._world.reads(*(f'volume {v}' for v in wanted))
-        return {'volumes': [self._volume(records.volume(v)) for v in wanted
+        return {'volumes': [self._volume(records, v) for v in wanted
                             if v in records.volumes]}
 
-    def _volume(self, volume: model.Volume) -> Mapping[str, Any]:
+    def _volume(self, records: model.Cinder, name: str) -> Mapping[str, Any]:
+        volume = records.volume(name)
         return {
             'id': volume.id, 'status': volume.status,
             'os-vol-tenant-attr:tenant_id': volume.project,
             'multiattach': volume.multiattach,
             'migration_status': volume.migration_status,
-            'updated_at': hours_ago(volume.age).isoformat(),
+            'updated_at': _time(volume.updated_at),
             'attachments': [
                 {'server_id': a.server, 'attachment_id': a.id,
-                 'host_name': a.host}
-                for a in self._world.cinder.of_volume(volume.id)
+                 'host_name': a.host, 'attached_at': _time(a.attached_at)}
+                for a in records.of_volume(volume.id)
                 if a.status == 'attached']}
 
     def _attachments(self, parts: Sequence[str],
                      query: Mapping[str, str]) -> Mapping[str, Any]:
-        records = self._world.cinder
         if parts and parts[0] != 'detail':
             return {'attachment': self._attachment(
-                records.attachment(parts[0]))}
+                self._world.cinder_for('attachment').attachment(parts[0]))}
+        records = self._world.cinder_for('list')
         found = (records.of_server(query['instance_id'])
                  if 'instance_id' in query
                  else records.of_volume(query['volume_id']))
@@ -162,6 +177,7 @@ class Api:
         return {
             'id': attachment.id, 'volume_id': attachment.volume,
             'instance': attachment.server, 'status': attachment.status,
+            'attached_at': _time(attachment.attached_at),
             'connection_info': {'target_lun': attachment.number}
             if attachment.host else {}}
 
@@ -211,12 +227,15 @@ class Journal:
 
     def spent(self, account: str) -> int:
         self._world.ask('reads the journal', OSError, 'journal')
-        return 0
+        return _MANY if self._world.hour_is_used_up else 0
 
     def begin(self, record: Mapping[str, Any], charges: Sequence[Any], *,
               server: str) -> Entry:
         if self._world.step('writes its plan to the journal', BEFORE):
             raise OSError('no space left on device')
+        for charge in charges:
+            if charge.amount and self._world.hour_is_used_up:
+                raise LimitReached(charge.account, _MANY, charge.limit)
         self._world.changes('journal')
         self._world.entries.append(Entry(record))
         return self._world.entries[-1]
@@ -290,6 +309,17 @@ class Harness:
             if not got:
                 raise limit.exceeded(f'waiting for the lock {name}')
             yield
+
+    # Time
+
+    def cleaner(self, *arguments: Any) -> cleaner.Cleaner:
+        """Return a cleaner by the clock of its host."""
+        return functools.partial(
+            _Cleaner, now=self.world.host_now)(*arguments)
+
+    def utcnow(self, with_timezone: bool = False) -> datetime.datetime:
+        """Stand in for that of ``oslo_utils.timeutils``."""
+        return self.world.host_now()
 
     # Cinder, and the cleanup
 
@@ -397,6 +427,8 @@ def installed_plugin() -> Iterator[Harness]:
         (log_lines.LogLines, 'left',
          harness.record_left(log_lines.LogLines.left)),
         (instance_cleanup, 'Deadline', Deadline),
+        (cleaner, 'Cleaner', harness.cleaner),
+        (neighbours, 'timeutils', harness),
         (instance_cleanup, 'Journal', lambda *_: Journal(harness.world)),
         (credentials, 'cinder_for', harness.cinder_for),
         (credentials, 'context_for', lambda context, instance: context),

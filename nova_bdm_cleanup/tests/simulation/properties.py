@@ -12,12 +12,7 @@ from collections.abc import Iterator
 from nova.compute import instance_actions, task_states, vm_states
 
 from nova_bdm_cleanup.node.cleanup import actions
-from nova_bdm_cleanup.tests.simulation.world import (
-    hours_ago,
-    Row,
-    Server,
-    World,
-)
+from nova_bdm_cleanup.tests.simulation.world import Guest, Row, Server, World
 
 #: Situations of known violations.  Another operation connected the device
 #: after the plugin had read Nova's records.
@@ -34,6 +29,10 @@ OPERATION_AT_MOVE = 'operation when the move begins'
 DELETED = 'deleted meanwhile'
 #: Another server took the volume after the check of a live migration.
 AFTER_CHECK = 'after the check'
+#: A volume was detached so recently that reads of Cinder still show it.
+LAGGED = 'detached within the lag'
+#: Reads of Cinder lag, and the clock of the host is ahead.
+AHEAD = 'ahead while reads lag'
 
 #: The description of each property, by its name.
 PROPERTIES = {
@@ -61,6 +60,15 @@ PROPERTIES = {
         'after two more reboots the server runs, the host has exactly the '
         'devices of its mappings, each mapping is healthy in Cinder, and '
         'each attachment has a mapping',
+    'no-address-of-a-running-guest':
+        'no guest is handed an address that another running guest has, unless '
+        'Cinder attaches the volume there to it',
+    'devices-of-running-guests-stay':
+        'no device of another running guest is disconnected, unless Cinder '
+        'attaches the volume there to the server',
+    'no-address-of-another-host':
+        'when no operation is in progress, no mapping of a server on a host '
+        'has the address of another host',
     'no-foreign-disk':
         'no move reserves or connects a disk that is no longer attached to '
         'the server, and no live migration connects a disk of another server',
@@ -90,6 +98,12 @@ PROPERTIES = {
 }
 
 
+#: Whether a move succeeds.  Nova's own part fails with some disks.
+OF_MOVES = frozenset((
+    'can-be-rebooted-again', 'no-foreign-disk', 'no-half-done-move',
+    'one-host-only', 'refused-for-a-reason', 'refused-in-time'))
+
+
 def check_disconnect(world: World, host: str, server: str,
                      number: int) -> None:
     """Check a device before it is disconnected from a host."""
@@ -98,6 +112,8 @@ def check_disconnect(world: World, host: str, server: str,
         return
     host_state = world.hosts[host]
     read = world.cinder.back_end.read(host, number)
+    check_users(world, host, server, number, 'devices-of-running-guests-stay',
+                'is disconnected')
     for other in host_state.devices.get(number, set()) - {server}:
         if any(a.volume == read for a in world.cinder.of_server(other)
                if a.host == host and a.number == number):
@@ -114,10 +130,40 @@ def check_disconnect(world: World, host: str, server: str,
                        f'{server} runs')
 
 
+def check_users(world: World, host: str, server: str, number: int,
+                name: str, event: str) -> None:
+    """Check that no other running guest has the address of a disk.
+
+    The guests decide, not Cinder: it may deny an attachment that a guest uses.
+    But it may attach the volume at the address to this server.
+
+    :param name: the property
+    :param event: what happens to the disk
+    """
+    if _is_excused(world):
+        return
+    others = [s for s in world.users(host, number) if s != server]
+    if others and not any(
+            (a.host, a.number) == (host, number)
+            for a in world.cinder.of_server(server)):
+        world.violated(
+            name, f'unit {number} of {host} {event} for {server}, while the '
+            f'guest of {others[0]} has it',
+            _situation(world, others[0], world.cinder.back_end.read(
+                host, number)))
+
+
+def _is_excused(world: World) -> bool:
+    """Return whether the plugin could not know who has an address."""
+    return world.first_look_failed
+
+
 def _situation(world: World, server: str, volume: str | None) -> str:
     """Return the situation if Nova's records did not show the other server
     yet.
     """
+    if world.seen_until is not None and volume in world.lost_within_lag:
+        return LAGGED
     actor = world.scheduler.current
     is_cleaning = _is_cleaning(world)
     recorded = None if actor is None else actor.local.get(
@@ -143,6 +189,8 @@ def check_opened_disk(world: World, host: str, server: str,
         world.violated('own-volumes-only',
                        f'{server} reads volume {read} by the address of '
                        f'{row.volume_id} (unit {number})',
+                       LAGGED if world.seen_until is not None
+                       and row.volume_id in world.lost_within_lag else
                        HALF_MOVED if world.killed_in_move
                        and row.volume_id in world.unchecked_volumes else
                        OPERATION_AT_MOVE
@@ -152,7 +200,9 @@ def check_opened_disk(world: World, host: str, server: str,
         if others:
             world.violated('own-volumes-only',
                            f'{server} reads volume {read}, which is attached '
-                           f'to {", ".join(others)}')
+                           f'to {", ".join(others)}', LAGGED
+                           if world.seen_until is not None
+                           and read in world.lost_within_lag else '')
 
 
 def record_power_off(world: World, server: str) -> None:
@@ -180,7 +230,9 @@ def check_row_deletion(world: World, row: Row) -> None:
     if (_is_healthy(world, row) and not _has_duplicate(world, row)
             and (before is None or row.uuid in before)):
         world.violated('healthy-disks-stay', f'{name} is deleted, but the '
-                       'volume is attached to the server')
+                       'volume is attached to the server', AHEAD
+                       if world.seen_until is not None
+                       and world.clock_is_ahead else '')
     _check_recorded(world, name, 'bdm', row.uuid)
     if (world.server(row.instance_uuid).task_state
             in task_states.soft_reboot_states):
@@ -306,7 +358,7 @@ def check_refusal(world: World, server: str) -> None:
     for row in world.volumes_of(server):
         own = world.cinder.attachments.get(row.attachment_id)
         if (own is not None and own.status != 'attached'
-                and row.created_at < hours_ago(1)
+                and row.created_at < world.ago(1)
                 and row.volume_id not in world.unchecked_volumes):
             world.violated('refused-in-time', f'volume {row.volume_id} of '
                            f'{server} is already {own.status}')
@@ -340,6 +392,22 @@ def check_restart(world: World, server: Server) -> None:
             world.hosts[server.host].guests[server.uuid].is_running):
         world.violated('starts-after-a-kill', f'{server.uuid} is off, still '
                        f'{server.task_state}, and does not start')
+
+
+def check_addresses(world: World) -> None:
+    """Check the addresses of the servers that are in no operation."""
+    for row in world.rows.values():
+        server = world.servers.get(row.instance_uuid)
+        if (row.deleted or server is None or not server.host
+                or server.task_state is not None or not row.is_connected
+                or row.volume_id in world.unchecked_volumes):
+            continue
+        if row.host_of_address != server.host:
+            world.violated(
+                'no-address-of-another-host', f'the mapping of {row.volume_id}'
+                f' of {server.uuid} on {server.host} has the address of '
+                f'{row.host_of_address}', HALF_MOVED
+                if world.killed_in_move else '')
 
 
 def check_end(world: World, server: str) -> None:
@@ -380,7 +448,8 @@ def _problems(world: World, server: str) -> Iterator[str]:
     if not record.host:
         yield f'{server} is {record.vm_state}, and on no host'
         return
-    guest = world.hosts[record.host].guests[server]
+    # A failed unshelve leaves no guest.
+    guest = world.hosts[record.host].guests.get(server, Guest())
     rows = [r for r in world.rows_of(server)
             if r.destination_type == 'volume']
     if (record.vm_state != vm_states.ACTIVE or not guest.is_running) and not (

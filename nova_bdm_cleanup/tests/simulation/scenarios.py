@@ -393,3 +393,4 @@ for _operations, _kind, _names in _COMBINATIONS:
 for _operation, _kinds in _KINDS_BY_OPERATION.items():
     for _kind in _kinds:
         _add(_operation, _kind)
+

@@ -201,6 +201,12 @@ class Scheduler:
         """Start another actor."""
         self.actors.append(Actor(name, process, func, self._hub))
 
+    def choose(self, options: Sequence[str]) -> str:
+        """Choose a part of the initial state; the search tries each."""
+        chosen = options[self._decide([None] * len(options))]
+        self._on_step('scenario', chosen)
+        return chosen
+
     # What actors call
 
     def step(self, description: str, failures: Sequence[str] = (),

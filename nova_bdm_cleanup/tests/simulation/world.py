@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import bisect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
 import datetime
@@ -33,20 +34,23 @@ _OTHER_HOST_SUFFIX = ' elsewhere'
 #: A call fails before or after it has taken effect.
 BEFORE, AFTER = 'fails', 'fails, although it took effect'
 
+#: All reads of Cinder lag, not only those of one kind.
+ALL = 'all'
+
+#: A read of Cinder lags, and so do those after it.
+_MISSES = 'does not see the last %d writes'
+
+#: The longest time that reads of Cinder lag behind its writes.
+MAX_LAG = datetime.timedelta(seconds=10)
+
+#: The plugin and the properties distinguish these ages.
+_AGES = (MAX_LAG, datetime.timedelta(minutes=5), datetime.timedelta(hours=1))
+
 #: Attributes that two worlds of a scenario share, and those that
 #: ``fingerprint`` compares in another form.
 _NOT_IN_FINGERPRINT = (
     'scheduler', 'reads', 'changes', 'cinder', 'rows', 'actions', 'entries',
-    'locks')
-
-
-def hours_ago(hours: float) -> datetime.datetime:
-    return (datetime.datetime.now(datetime.timezone.utc)
-            - datetime.timedelta(hours=hours))
-
-
-def now() -> datetime.datetime:
-    return hours_ago(0)
+    'locks', 'now')
 
 
 @dataclasses.dataclass
@@ -77,7 +81,7 @@ class Row:
     destination_type: str = 'volume'
     tag: str | None = None
     deleted: bool = False
-    created_at: datetime.datetime = dataclasses.field(default_factory=now)
+    created_at: datetime.datetime = model.START
     updated_at: datetime.datetime | None = None
     deleted_at: datetime.datetime | None = None
 
@@ -91,15 +95,27 @@ class Row:
             return None
         return number_of(json.loads(self.connection_info))
 
+    @property
+    def host_of_address(self) -> str | None:
+        """Return the host on which its number is that of its volume."""
+        if self.connection_info is None:
+            return None
+        found: str = json.loads(self.connection_info)['host']
+        return found
+
 
 def number_of(connection_info: Mapping[str, Any]) -> int:
     return int(connection_info['data']['target_lun'])
 
 
-def connection(volume: str, number: int) -> str:
-    """Return the connection info that Nova keeps for a volume."""
+def connection(volume: str, number: int, host: str) -> str:
+    """Return the connection info that Nova keeps for a volume.
+
+    :param host: the host that the volume is exported to; only the properties
+        ask for it
+    """
     return json.dumps({
-        'driver_volume_type': 'iscsi', 'serial': volume,
+        'driver_volume_type': 'iscsi', 'serial': volume, 'host': host,
         'data': {'target_iqn': model.TARGET, 'target_lun': number,
                  'target_portal': '192.0.2.1:3260', 'volume_id': volume}})
 
@@ -170,7 +186,11 @@ class World:
         self.scheduler = scheduler
         scheduler.fingerprint = self.fingerprint
         self.reads, self.changes = scheduler.reads, scheduler.changes
-        self.cinder = model.Cinder(self.reads, self.changes)
+        #: The true time.
+        self.now = model.START
+        #: By how much the clock of a host is wrong.
+        self.clock_errors: dict[str, datetime.timedelta] = {}
+        self.cinder = model.Cinder(self.reads, self.changes, lambda: self.now)
         self.hosts = {name: Host() for name in (HERE, THERE)}
         self.servers: dict[str, Server] = {}
         self.rows: dict[str, Row] = {}
@@ -189,11 +209,28 @@ class World:
         self.killed_in_nova = False
         #: It was killed while a server moved; Nova resumes few moves.
         self.killed_in_move = False
+        #: Servers are resumed in the other order, by their uuid.
+        self.boots_in_reverse = False
         #: ``resume_guests_state_on_host_boot``.
         self.resumes_guests = False
         #: The plugin's first reads were not answered.  Then Nova must do
         #: what it does without the plugin.
         self.first_look_failed = False
+        #: Nova's database or libvirt did not answer the plugin.
+        self.nova_failed = False
+        #: Cinder answers no question of the plugin.
+        self.is_silent = False
+        #: The limits of an hour are used up.
+        self.hour_is_used_up = False
+        #: An administrator asks for the operations, in spite of a lock.
+        self.asked_by_admin = False
+        #: The reads of Cinder that lag: ``volume``, ``attachment``, ``list``
+        #: or all.
+        self.lagging = ''
+        #: The number of writes that they have seen; None: all.
+        self.seen_until: int | None = None
+        #: Volumes that the server lost so recently that reads miss it.
+        self.lost_within_lag: set[str | None] = set()
         #: A disk cannot be removed, a call failed, or another operation is in
         #: progress: the plugin may refuse a move.
         self.may_refuse = False
@@ -216,6 +253,8 @@ class World:
         self.hanging: set[str] = set()
         #: Volumes of operations in progress.
         self.in_operation: set[str] = set()
+        #: Properties that the scenario is not about.
+        self.unchecked_properties: frozenset[str] = frozenset()
         #: Volumes that are not checked at the end, because an operation on
         #: them was interrupted.
         self.unchecked_volumes: set[str] = set()
@@ -223,6 +262,14 @@ class World:
         #: server and volume.
         self.attached: dict[tuple[str, str], bool] = {}
         self._serial = 0
+
+    @property
+    def reads_may_lag(self) -> bool:
+        """Tell whether the scenario is about reads that lag.
+
+        Then nothing else fails.
+        """
+        return bool(self.lagging)
 
     def serial(self) -> int:
         self._serial += 1
@@ -239,14 +286,65 @@ class World:
              question: str = '') -> str | None:
         """Let other actors continue before something happens."""
         actor = self.scheduler.current
+        possible: Sequence[str] = failures
+        if self.reads_may_lag:
+            possible = self._possible_lags() if question == 'Cinder' else ()
         failure = self.scheduler.step(
-            description, failures
+            description, possible
             if actor is not None and actor.is_cleaning else (), question)
-        if failure:
+        if failure and self.reads_may_lag:
+            self._begin_lag(failure)
+            return None
+        if failure and question:
+            self.miss_answer(question)
+        elif failure:
             self.may_refuse = True
-        if failure and question and not (self.entries or self.has_first_look):
-            self.first_look_failed = True
         return failure
+
+    def miss_answer(self, question: str) -> None:
+        """Note that a question of the plugin is not answered."""
+        self.may_refuse = True
+        if question not in ('Cinder', 'journal'):
+            self.nova_failed = True
+        if not (self.entries or self.has_first_look):
+            self.first_look_failed = True
+
+    # Reads of Cinder that lag
+
+    def _possible_lags(self) -> Sequence[str]:
+        """Return how many writes a read of Cinder may miss from now on."""
+        past = self.cinder.past or ()
+        if self.seen_until is not None:
+            return ()
+        self.reads('past of Cinder')
+        young = sum(p.time > self.now - MAX_LAG for p in past)
+        return [_MISSES % number for number in range(1, young + 1)]
+
+    def _begin_lag(self, chosen: str) -> None:
+        self.may_refuse = True
+        self.seen_until = len(self.cinder.past or ()) - next(
+            n for n in range(1, 99) if chosen == _MISSES % n)
+
+    def cinder_for(self, kind: str) -> model.Cinder:
+        """Return Cinder's records as the plugin reads them.
+
+        :param kind: what is read: ``volume``, ``attachment`` or ``list``
+        """
+        past = self.cinder.past
+        if (past is None or self.seen_until is None
+                or self.lagging not in (kind, ALL)):
+            return self.cinder
+        self.reads('past of Cinder')
+        seen = max(self.seen_until, sum(
+            p.time <= self.now - MAX_LAG for p in past))
+        return self.cinder.before(past[seen]) if seen < len(past) else (
+            self.cinder)
+
+    def wait(self, seconds: float) -> None:
+        """Wait as the cleaner does; then older writes are seen."""
+        self.step(f'waits {seconds:g} s')
+        self.changes('time')
+        self.now += datetime.timedelta(seconds=seconds)
 
     def ask(self, description: str, error_type: type[Exception],
             question: str = '') -> None:
@@ -273,14 +371,18 @@ class World:
 
     def fingerprint(self) -> object:
         """Return the state, without the memory of processes."""
-        young = hours_ago(1)
+        cinder = self.cinder
         return repr((
-            self.cinder.volumes, self.cinder.attachments,
-            self.cinder.back_end.exports,
+            self._fingerprint_of(cinder.volumes, cinder.attachments),
+            [(self._age_of(p.time),
+              self._fingerprint_of(p.volumes, p.attachments))
+             for p in cinder.past or ()],
+            cinder.back_end.exports,
             [(r.uuid, r.volume_id, r.attachment_id, r.connection_info,
-              r.device_name, r.deleted, r.created_at > young)
+              r.device_name, r.boot_index, r.deleted,
+              self._age_of(r.created_at), self._age_of(r.updated_at))
              for r in self.rows.values()],
-            [(s.instance_uuid, s.result, s.start_time > young)
+            [(s.instance_uuid, s.result, self._age_of(s.start_time))
              for s in self.actions],
             # Leave out the creation times of mappings in plans.
             [(e.steps, [{**a, 'bdm': a.get('bdm', {}).get('uuid')}
@@ -291,8 +393,37 @@ class World:
              for name, value in vars(self).items()
              if name not in _NOT_IN_FINGERPRINT]))
 
+    def _fingerprint_of(self, volumes: Mapping[str, model.Volume],
+                        attachments: Mapping[str, model.Attachment]
+                        ) -> object:
+        return (
+            [(v.id, v.project, v.status, v.is_attached, v.migration_status,
+              self._age_of(v.updated_at)) for v in volumes.values()],
+            [(a.id, a.volume, a.server, a.status, a.host, a.number,
+              self._age_of(a.attached_at)) for a in attachments.values()])
+
+    def _age_of(self, time: datetime.datetime | None) -> int | None:
+        """Return which of the ages that make a difference a time has."""
+        return None if time is None else bisect.bisect(_AGES, self.now - time)
+
+    def ago(self, hours: float) -> datetime.datetime:
+        return self.now - datetime.timedelta(hours=hours)
+
+    @property
+    def clock_is_ahead(self) -> bool:
+        """Tell whether the clock of a host is ahead of the true time."""
+        return any(error > datetime.timedelta()
+                   for error in self.clock_errors.values())
+
+    def host_now(self) -> datetime.datetime:
+        """Return the time by the clock of the current actor's host."""
+        self.reads(f'clock of {self.this_host}')
+        return self.now + self.clock_errors.get(
+            self.this_host, datetime.timedelta())
+
     def violated(self, name: str, text: str, situation: str = '') -> None:
-        raise Violation(name, text, situation)
+        if name not in self.unchecked_properties:
+            raise Violation(name, text, situation)
 
     def server(self, uuid: str) -> Server:
         self.reads(f'server {uuid}')
@@ -359,6 +490,7 @@ class World:
         values.setdefault('device_name', next(
             f'/dev/vd{c}' for c in 'bcdefghij' if f'/dev/vd{c}' not in names))
         self.changes(f'rows of {server}')
+        values.setdefault('created_at', self.now)
         row = Row(f'row-{self.serial()}', server, volume, **values)
         self.rows[row.uuid] = row
         return row
@@ -372,22 +504,25 @@ class World:
         self.changes(f'rows of {row.instance_uuid}')
         for name, value in values.items():
             setattr(row, name, value)
-        row.updated_at = now()
+        row.updated_at = self.now
 
     def delete_row(self, row: Row) -> None:
-        self.change_row(row, deleted=True, deleted_at=now())
+        # One after the other: the plugin asks for the newest.
+        self.now += datetime.timedelta(microseconds=1)
+        self.changes(f'rows of {row.instance_uuid}')
+        row.deleted, row.deleted_at = True, self.now
 
     # Instance actions
 
     def begin_action(self, server: str, kind: str) -> ServerAction:
-        action = ServerAction(self.serial(), server, kind, now())
+        action = ServerAction(self.serial(), server, kind, self.now)
         self.changes('actions')
         self.actions.append(action)
         return action
 
     def end_action(self, action: ServerAction, result: str) -> None:
         self.changes('actions')
-        action.result, action.finish_time = result, now()
+        action.result, action.finish_time = result, self.now
 
     @contextlib.contextmanager
     def operation_on(self, *volumes: str) -> Iterator[None]:
@@ -454,23 +589,25 @@ class World:
             server.power_state = power_state.SHUTDOWN
         self.add_row(uuid, None, device_name='/dev/vda', boot_index=0,
                      source_type='image', destination_type='local',
-                     created_at=hours_ago(24))
+                     created_at=self.ago(24))
         return server
 
     def add_disk(self, server: str, volume: str,
-                 project: str | None = None, **values: Any) -> Row:
-        """Add a volume that was attached a day ago."""
+                 project: str | None = None, hours: float = 24.0,
+                 **values: Any) -> Row:
+        """Add a volume that was attached some hours ago."""
         record = self.servers[server]
         if volume not in self.cinder.volumes:
             self.cinder.create_volume(volume, project or record.project_id)
         attachment = self.cinder.reserve(volume, server)
         number = self.cinder.connect(attachment, record.host)
         self.cinder.complete(attachment)
-        self.cinder.volumes[volume].age = 24.0
+        self.cinder.volumes[volume].updated_at = self.ago(hours)
+        self.cinder.attachments[attachment].attached_at = self.ago(hours)
         row = self.add_row(
             server, volume, attachment_id=attachment,
-            connection_info=connection(volume, number),
-            created_at=hours_ago(24), **values)
+            connection_info=connection(volume, number, record.host),
+            created_at=self.ago(hours), **values)
         host = self.hosts[record.host]
         guest = host.guests[server]
         if guest.is_running:
@@ -478,18 +615,39 @@ class World:
         guest.disks[row.device_name] = Disk(volume, number)
         return row
 
+    def swap_disk(self, server: str, old: str, new: str) -> None:
+        """Swap a volume just now."""
+        row = self.row_of(server, old)
+        assert row is not None
+        host = self.hosts[self.servers[server].host]
+        former, number = row.attachment_id, row.number
+        self.cinder.begin_detaching(old)
+        made = self.cinder.reserve(new, server)
+        self._reconnect_disk(row, new, made)
+        self.cinder.delete(former)
+        host.devices.pop(number, None)
+
+    def move_disk(self, server: str, volume: str) -> None:
+        """Give a volume another attachment just now, as after a move."""
+        row = self.row_of(server, volume)
+        assert row is not None
+        former, number = row.attachment_id, row.number
+        made = self.cinder.reserve(volume, server)
+        self.cinder.delete(former)
+        self.hosts[self.servers[server].host].devices.pop(number, None)
+        self._reconnect_disk(row, volume, made)
+
+    def _reconnect_disk(self, row: Row, volume: str, attachment: str) -> None:
+        server = self.servers[row.instance_uuid]
+        host = self.hosts[server.host]
+        number = self.cinder.connect(attachment, server.host)
+        self.cinder.complete(attachment)
+        self.change_row(
+            row, volume_id=volume, attachment_id=attachment,
+            connection_info=connection(volume, number, server.host))
+        host.devices.setdefault(number, set()).add(server.uuid)
+        host.guests[server.uuid].disks[row.device_name].number = number
+
     def advance_time(self, hours: float = 24.0) -> None:
-        """Make everything older by some hours."""
-        earlier = datetime.timedelta(hours=hours)
-        for row in self.rows.values():
-            row.created_at -= earlier
-            if row.updated_at is not None:
-                row.updated_at -= earlier
-            if row.deleted_at is not None:
-                row.deleted_at -= earlier
-        for volume in self.cinder.volumes.values():
-            volume.age += hours
-        for action in self.actions:
-            action.start_time -= earlier
-            if action.finish_time is not None:
-                action.finish_time -= earlier
+        self.now += datetime.timedelta(hours=hours)
+        self.hour_is_used_up = False
