@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 import contextlib
+import threading
 from typing import Any, Callable
 
 from cinderclient import exceptions as cinder_exceptions
-from nova import exception, objects, version as nova_version
+from nova import exception, objects, utils, version as nova_version
 from nova.compute import power_state, task_states, vm_states
 from nova.virt import block_device
 from nova.virt.libvirt.driver import LibvirtDriver
@@ -187,6 +188,10 @@ class NovaInstance:
 
     def power_off(self) -> None:
         self._manager.driver.power_off(self._instance)
+
+    def volume_lock(self, volume_id: str
+                    ) -> contextlib.AbstractContextManager[None]:
+        return hold_volume_lock(volume_id, self._deadline)
 
     @contextlib.contextmanager
     def guard(self, volume_id: str) -> Iterator[None]:
@@ -371,6 +376,42 @@ def hold_lock(name: str, deadline: Deadline) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+@contextlib.contextmanager
+def hold_volume_lock(volume_id: str, deadline: Deadline) -> Iterator[None]:
+    """Hold the lock that Nova takes to delete a server with the volume.
+
+    Nova 33 and later take it for multiattach volumes: of two servers of a host
+    that give up a volume at the same time, one must see that it is the last.
+    Nova asks the row; here the row may be gone, so it is held for any volume.
+
+    One cannot wait for such a lock for a limited time, and the thread that
+    gets it has to release it.  Hence a thread that is left behind; it releases
+    the lock at once if it gets it too late.
+
+    :raises TimedOut: when Nova holds it until the deadline
+    """
+    if not hasattr(utils, 'FairLockGuard'):
+        yield
+        return
+    what = "waiting for Nova's lock of the volume"
+    deadline.check(what)
+    is_held, is_over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with utils.FairLockGuard(['multi_attach_volume_%s' % volume_id]):
+            is_held.set()
+            is_over.wait()
+
+    thread = threading.Thread(target=hold, name='bdm-cleanup', daemon=True)
+    thread.start()
+    try:
+        if not is_held.wait(deadline.remaining):
+            raise deadline.exceeded(what)
+        yield
+    finally:
+        is_over.set()
 
 
 def server_of(instance: Any, host: str) -> facts.Server:

@@ -92,6 +92,10 @@ class Actions:
                        lambda: self._may_begin(finding.volume_id), quiet=True)
             self.log.removing(finding)
             with contextlib.ExitStack() as guards:
+                self._step(
+                    finding, 'volume-lock', lambda: guards.enter_context(
+                        self.instance.volume_lock(finding.volume_id or '')),
+                    quiet=True)
                 if finding.disconnect:
                     self._step(
                         finding, 'guard', lambda: guards.enter_context(

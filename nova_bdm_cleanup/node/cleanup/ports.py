@@ -108,6 +108,16 @@ class InstancePort(Protocol):
     def power_off(self) -> None:
         """Stop the guest and keep its definition."""
 
+    def volume_lock(self, volume_id: str
+                    ) -> contextlib.AbstractContextManager[None]:
+        """Keep Nova from deleting another server with the volume meanwhile.
+
+        As in Nova, it is taken after the lock of the server and before
+        os-brick's.
+
+        :raises TimedOut: when Nova holds it until the deadline
+        """
+
     def guard(self, volume_id: str) -> contextlib.AbstractContextManager[None]:
         """Keep Nova from connecting or disconnecting the volume's siblings.
 

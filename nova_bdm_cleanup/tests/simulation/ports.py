@@ -439,7 +439,10 @@ def installed_plugin() -> Iterator[Harness]:
         *((devices, name, getattr(harness, name)) for name in (
             'volume_devices', 'remaining', 'removal_advice',
             'narrow_connection_info')),
-        (instance, 'hold_lock', harness.hold_lock))
+        (instance, 'hold_lock', harness.hold_lock),
+        # The model has no delete of a server.
+        (instance, 'hold_volume_lock',
+         lambda *_: contextlib.nullcontext()))
     with contextlib.ExitStack() as stack:
         for module, name, value in seen:
             stack.enter_context(mock.patch.object(module, name, value))

@@ -69,6 +69,8 @@ class World:
         self.swaps = facts.Ending.SUCCESS
         #: Volumes whose lock is held.
         self.guarded: set[str] = set()
+        #: Volumes whose lock in a delete is held.
+        self.locked_volumes: set[str] = set()
         #: Volumes that Cinder was told to detach from the server.
         self.told: set[str] = set()
         self.hosts = dict(hosts or {})
@@ -289,6 +291,18 @@ class Host(InstancePort):
             raise Undecided('a server is moving')
 
     @contextlib.contextmanager
+    def volume_lock(self, volume_id: str) -> Iterator[None]:
+        with self._world.call('volume-lock', volume_id):
+            if volume_id in self._world.guarded:
+                self._world.violation('the locks of %s in the wrong order',
+                                      volume_id)
+            self._world.locked_volumes.add(volume_id)
+        try:
+            yield
+        finally:
+            self._world.locked_volumes.discard(volume_id)
+
+    @contextlib.contextmanager
     def guard(self, volume_id: str) -> Iterator[None]:
         with self._world.call('guard', volume_id):
             self._world.guarded.add(volume_id)
@@ -338,7 +352,7 @@ class Host(InstancePort):
 
     def _take_away(self, volume_id: str | None) -> None:
         world = self._world
-        if volume_id not in world.guarded:
+        if not {volume_id} <= world.guarded & world.locked_volumes:
             world.violation('%s disconnected without the lock', volume_id)
         if world.running:
             world.violation('%s disconnected from a running guest', volume_id)
@@ -407,6 +421,8 @@ class Cinder(cinder.Cinder):
             raise errors.ServiceTokenRequired(
                 'Cinder answered 409; set send_service_user_token')
         self._check(attachment)
+        if attachment.volume_id not in world.locked_volumes:
+            world.violation('%s deleted without the lock', attachment_id)
         world.drop(attachment_id)
         world.told.add(attachment.volume_id)
         # Cinder assumes that a reserved attachment was never connected.

@@ -314,7 +314,8 @@ class StartTest(CleanerTestCase):
         self.assertEqual(
             [('look',), ('server',), ('is-off',), ('swaps',), ('lock',),
              ('bdms',), ('look',), ('server',), ('is-off',), ('swaps',),
-             ('journal-begin',), ('claim',), ('guard', 'volume-4'),
+             ('journal-begin',), ('claim',),
+             ('volume-lock', 'volume-4'), ('guard', 'volume-4'),
              ('used-by-others', 'volume-4'),
              ('is-reused', 'volume-4'), ('disconnect', 'bdm-4'),
              ('destroy', 'bdm-4'), ('tidy', 'bdm-4'), ('report',),
@@ -599,7 +600,8 @@ class WholeTest(CleanerTestCase):
         self.assertEqual(
             [('look',), ('server',), ('swaps',), ('journal-begin',),
              ('prepare',), ('claim',), ('power-off',), ('bdms',), ('look',),
-             ('server',), ('swaps',), ('guard', 'volume-4'),
+             ('server',), ('swaps',),
+             ('volume-lock', 'volume-4'), ('guard', 'volume-4'),
              ('used-by-others', 'volume-4'), ('is-reused', 'volume-4'),
              ('disconnect', 'bdm-4'),
              ('destroy', 'bdm-4'), ('tidy', 'bdm-4'), ('report',),
@@ -682,6 +684,7 @@ class SecondLookTest(CleanerTestCase):
 FAILURES = (
     # Neutron does not answer: the guest must stay as stock Nova leaves it.
     (('prepare',), '', 'failed'),
+    (('volume-lock', 'volume-4'), '', 'failed'),
     # Nova's own reboot would disconnect it without this check.
     (('used-by-others', 'volume-4'), '', 'failed'),
     (('disconnect', 'bdm-4'), '', 'failed'),
