@@ -69,13 +69,14 @@ class Manager26(compute.Manager):
                 world.change_server(uuid, task_state=None, **(
                     {'vm_state': vm_state} if vm_state else {}))
 
-    def _end_migration(self, server: str, is_reverted: bool = False
-                       ) -> None:
+    def _end_migration(self, server: str, status: str,
+                       is_reverted: bool = False) -> None:
         """Delete the allocations of a migration.
 
         :param is_reverted: they become the server's again
         """
         world = self._world
+        world.change_migration(server, status)
         world.changes('migrations')
         world.migrations.pop(server, None)
         kept = world.allocations.get(migration_of(server))
@@ -94,7 +95,7 @@ class Manager26(compute.Manager):
         """
         with self._handling_failures(
                 instance, vm_states.ERROR,
-                lambda: self._end_migration(instance.uuid, True)):
+                lambda: self._end_migration(instance.uuid, 'error', True)):
             instance.save(task_states.RESIZE_PREP,
                           task_state=task_states.RESIZE_MIGRATING)
             bdms, disks = self._disks(instance)
@@ -102,6 +103,7 @@ class Manager26(compute.Manager):
             self._terminate_volume_connections(self._context, instance, bdms)
             instance.save(task_states.RESIZE_MIGRATING, host=target,
                           task_state=task_states.RESIZE_MIGRATED)
+            self._world.change_migration(instance.uuid, 'post-migrating')
             self._world.end_operations(instance.uuid)
             then()
 
@@ -115,7 +117,7 @@ class Manager26(compute.Manager):
         """Start the guest on the destination."""
         with self._handling_failures(
                 instance, vm_states.ERROR,
-                lambda: self._end_migration(instance.uuid)):
+                lambda: self._end_migration(instance.uuid, 'error')):
             self._mark_in_operation(instance.uuid)
             bdms = self._mappings(instance)
             instance.save(task_states.RESIZE_MIGRATED,
@@ -123,6 +125,7 @@ class Manager26(compute.Manager):
             self._connect_and_start(instance, bdms)
             instance.save(task_states.RESIZE_FINISH, task_state=None,
                           vm_state=vm_states.RESIZED)
+            self._world.change_migration(instance.uuid, 'finished')
             self._world.end_operations(instance.uuid)
 
     def _connect_and_start(self, instance: Any, bdms: Any) -> None:
@@ -172,7 +175,7 @@ class Manager26(compute.Manager):
         """Remove the server from the source."""
         self._world.step('removes the guest from the source')
         self.driver.undefine(instance)
-        self._end_migration(instance.uuid)
+        self._end_migration(instance.uuid, 'confirmed')
         instance.save((None, task_states.DELETING), vm_state=vm_states.ACTIVE)
 
     def revert_resize(self, instance: Instance, then: Callable[[], None]
@@ -194,7 +197,7 @@ class Manager26(compute.Manager):
             self._mark_in_operation(instance.uuid)
             bdms = self._mappings(instance)
             instance.save(task_states.RESIZE_REVERTING, host=self.host)
-            self._end_migration(instance.uuid, is_reverted=True)
+            self._end_migration(instance.uuid, 'reverted', is_reverted=True)
             self._connect_and_start(instance, bdms)
             instance.save(task_states.RESIZE_REVERTING, task_state=None,
                           vm_state=vm_states.ACTIVE)
@@ -258,7 +261,8 @@ class Manager26(compute.Manager):
         world, uuid = self._world, instance.uuid
 
         with self._handling_failures(instance, vm_states.ERROR,
-                                     lambda: self._end_evacuation(uuid)):
+                                     lambda: self._end_evacuation(
+                                         uuid, 'failed')):
             self._rebuild_default_impl(
                 context=self._context, instance=instance,
                 bdms=self._mappings(instance), evacuate=True,
@@ -266,10 +270,12 @@ class Manager26(compute.Manager):
                 attach_block_devices=self._prep_block_device)
             instance.save(task_states.REBUILD_SPAWNING, task_state=None,
                           vm_state=vm_states.ACTIVE, host=self.host)
+            world.change_migration(uuid, 'done')
             world.end_operations(uuid)
 
-    def _end_evacuation(self, server: str) -> None:
+    def _end_evacuation(self, server: str, status: str) -> None:
         """Delete the allocations of an evacuated server on this host."""
+        self._world.change_migration(server, status)
         self._world.allocate(
             server, *self._world.allocations[server] - {self.host})
         self._world.evacuated.pop(server, None)
@@ -342,7 +348,7 @@ class Manager26(compute.Manager):
                 self.driver.destroy(
                     instance, self._get_instance_block_device_info(
                         self._context, instance))
-                self._end_evacuation(uuid)
+                self._end_evacuation(uuid, 'completed')
         super().init_host()
 
     def _init_instance(self, instance: Any) -> None:

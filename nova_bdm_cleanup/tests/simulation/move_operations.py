@@ -63,8 +63,8 @@ class Cloud(operations.Operations):
         target = THERE if source == HERE else HERE
         world.allocate(migration_of(server), source)
         world.allocate(server, target)
-        world.changes('migrations')
-        world.migrations[server] = source, target
+        world.begin_migration(server, source, target, 'migration',
+                              'pre-migrating')
         instance = self._instance(server)
         self._cast(f'resize of {server}', source, 'resize_instance', instance,
                    target, lambda: self._cast(
@@ -87,6 +87,7 @@ class Cloud(operations.Operations):
                             vm_states.RESIZED) is None:
             return
         source, target = self.world.migrations[server]
+        self.world.change_migration(server, 'reverting')
         instance = self._instance(server)
         self._cast(f'way back of {server}', target, 'revert_resize', instance,
                    lambda: self._cast(f'return of {server}', source,
@@ -136,6 +137,8 @@ class Cloud(operations.Operations):
         if record is not None:
             world.allocate(server, HERE, record.host)
             world.changes('evacuations')
+            world.record_migration(server, record.host, HERE, 'evacuation',
+                                   'accepted')
             world.evacuated[server] = record.host
             self._cast(f'evacuation of {server}', HERE, 'rebuild_instance',
                        self._instance(server))
@@ -175,6 +178,7 @@ class Cloud(operations.Operations):
                     world.change_row(row, attachment_id=attachment,
                                      connection_info=connection_info)
             world.change_server(server, task_state=None)
+            world.change_migration(server, 'error')
             world.migrations.pop(server, None)
 
     # Delete
@@ -199,7 +203,10 @@ class Cloud(operations.Operations):
         world, record = self.world, self.world.servers[server]
         record.vm_state = vm_states.RESIZED
         world.allocate(migration_of(server), source)
-        world.migrations[server] = source, record.host
+        world.begin_migration(server, source, record.host, 'migration',
+                              'finished')
+        # Its rows were written after it began.
+        world.migration_records[-1].created_at = world.ago(25)
         # Its files are still on the source.
         world.hosts[source].guests[server] = Guest()
 

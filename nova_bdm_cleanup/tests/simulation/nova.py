@@ -7,6 +7,7 @@ An object is a copy, as from a database: it does not change with the row.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import copy
 import dataclasses
 from typing import Any
 
@@ -14,6 +15,7 @@ from nova import exception
 
 from nova_bdm_cleanup.tests.simulation import properties
 from nova_bdm_cleanup.tests.simulation.world import (
+    Migration,
     Row,
     Server,
     ServerAction,
@@ -211,11 +213,6 @@ class ComputeNodes:
         return [ComputeNode(host)]
 
 
-@dataclasses.dataclass
-class Migration:
-    instance_uuid: str
-
-
 class Migrations:
     """``MigrationList``."""
 
@@ -224,8 +221,18 @@ class Migrations:
                                          node: str) -> list[Migration]:
         world = context.read('reads the migrations of the host')
         world.reads('migrations')
-        return [Migration(server) for server, ends in world.migrations.items()
-                if host in ends and node == host]
+        return [record for record in world.migration_records
+                if node == host and host in world.migrations.get(
+                    record.instance_uuid, ())]
+
+    @staticmethod
+    def get_by_filters(context: Context,
+                       filters: Mapping[str, str]) -> list[Migration]:
+        world = context.read('reads the migrations of the server')
+        world.reads('migrations')
+        return [copy.copy(record) for record in world.migration_records
+                if all(getattr(record, name) == value
+                       for name, value in filters.items())]
 
 
 class Actions:

@@ -282,8 +282,8 @@ class Operations:
     def move_guest(self, server: str, source: str, target: str) -> None:
         """Move a running guest and its volumes to another host."""
         world = self.world
-        world.changes('migrations')
-        world.migrations[server] = source, target
+        world.begin_migration(server, source, target, 'live-migration',
+                              'running')
         former = {}
         for row in world.volumes_of(server):
             volume = row.volume_id
@@ -314,7 +314,7 @@ class Operations:
         world.step(f'{server} is on {target} now')
         world.change_server(server, host=target, task_state=None)
         world.allocate(server, target)
-        world.changes('migrations')
+        world.change_migration(server, 'completed')
         del world.migrations[server]
 
     # Changes in Cinder without Nova

@@ -50,7 +50,7 @@ _AGES = (MAX_LAG, datetime.timedelta(minutes=5), datetime.timedelta(hours=1))
 #: ``fingerprint`` compares in another form.
 _NOT_IN_FINGERPRINT = (
     'scheduler', 'reads', 'changes', 'cinder', 'rows', 'actions', 'entries',
-    'locks', 'now')
+    'locks', 'now', 'migration_records')
 
 
 @dataclasses.dataclass
@@ -160,6 +160,20 @@ class ServerAction:
 
 
 @dataclasses.dataclass
+class Migration:
+    """Nova's record of a move, a live migration or an evacuation."""
+
+    id: int
+    instance_uuid: str
+    source_compute: str
+    dest_compute: str
+    migration_type: str
+    status: str
+    created_at: datetime.datetime
+    updated_at: datetime.datetime | None = None
+
+
+@dataclasses.dataclass
 class Entry:
     """An entry of the plugin's journal."""
 
@@ -197,6 +211,8 @@ class World:
         self.actions: list[ServerAction] = []
         #: Source and target of each server that moves.
         self.migrations: dict[str, tuple[str, str]] = {}
+        #: Nova's records of all moves; the last ones come last.
+        self.migration_records: list[Migration] = []
         #: Hosts with allocations, by server or migration.
         self.allocations: dict[str, frozenset[str]] = {}
         #: The dead host of each evacuated server.
@@ -382,6 +398,13 @@ class World:
               r.device_name, r.boot_index, r.deleted,
               self._age_of(r.created_at), self._age_of(r.updated_at))
              for r in self.rows.values()],
+            [(m.instance_uuid, m.source_compute, m.dest_compute, m.status,
+              # The order of their times makes a difference, too.
+              [((r.updated_at or r.created_at) < m.created_at,
+                m.updated_at and (r.updated_at or r.created_at) <= m.updated_at
+                ) for r in self.rows.values()
+               if r.instance_uuid == m.instance_uuid])
+             for m in self.migration_records],
             [(s.instance_uuid, s.result, self._age_of(s.start_time))
              for s in self.actions],
             # Leave out the creation times of mappings in plans.
@@ -471,6 +494,34 @@ class World:
         if hosts:
             self.allocations[consumer] = frozenset(hosts)
 
+    # Nova's records of moves
+
+    def begin_migration(self, server: str, source: str, target: str,
+                        kind: str, status: str) -> None:
+        self.changes('migrations')
+        self.migrations[server] = source, target
+        self.record_migration(server, source, target, kind, status)
+
+    def record_migration(self, server: str, source: str, target: str,
+                         kind: str, status: str) -> None:
+        self.changes('migrations')
+        self.migration_records.append(Migration(
+            self.serial(), server, source, target, kind, status,
+            self._tick()))
+
+    def change_migration(self, server: str, status: str) -> None:
+        """Change the status of the last move of a server, if it has moved."""
+        record = next((m for m in reversed(self.migration_records)
+                       if m.instance_uuid == server), None)
+        if record is not None:
+            self.changes('migrations')
+            record.status, record.updated_at = status, self._tick()
+
+    def _tick(self) -> datetime.datetime:
+        """Return the time of a write; no two are written at once."""
+        self.now += datetime.timedelta(microseconds=1)
+        return self.now
+
     # Nova's rows
 
     def rows_of(self, server: str) -> list[Row]:
@@ -490,7 +541,7 @@ class World:
         values.setdefault('device_name', next(
             f'/dev/vd{c}' for c in 'bcdefghij' if f'/dev/vd{c}' not in names))
         self.changes(f'rows of {server}')
-        values.setdefault('created_at', self.now)
+        values.setdefault('created_at', self._tick())
         row = Row(f'row-{self.serial()}', server, volume, **values)
         self.rows[row.uuid] = row
         return row
@@ -504,13 +555,11 @@ class World:
         self.changes(f'rows of {row.instance_uuid}')
         for name, value in values.items():
             setattr(row, name, value)
-        row.updated_at = self.now
+        row.updated_at = self._tick()
 
     def delete_row(self, row: Row) -> None:
-        # One after the other: the plugin asks for the newest.
-        self.now += datetime.timedelta(microseconds=1)
         self.changes(f'rows of {row.instance_uuid}')
-        row.deleted, row.deleted_at = True, self.now
+        row.deleted, row.deleted_at = True, self._tick()
 
     # Instance actions
 
