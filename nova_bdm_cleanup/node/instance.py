@@ -8,10 +8,10 @@ by a private one; its signature is compared at start.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 import contextlib
 import threading
-from typing import Any, Callable
+from typing import Any
 
 from cinderclient import exceptions as cinder_exceptions
 from nova import exception, objects, utils, version as nova_version
@@ -26,9 +26,9 @@ from oslo_log import log as logging
 from nova_bdm_cleanup import VERSION
 from nova_bdm_cleanup.node import credentials, devices, operations, shutdown
 from nova_bdm_cleanup.node.cleanup import log_lines, triggers
-from nova_bdm_cleanup.node.cleanup.ports import Claim, RebootLost
+from nova_bdm_cleanup.node.cleanup.ports import RebootLost
 from nova_bdm_cleanup.node.cleanup.triggers import InstanceHost, Trigger
-from nova_bdm_cleanup.node.neighbours import Neighbours
+from nova_bdm_cleanup.node.neighbours import Disk, Neighbours
 from nova_bdm_cleanup.openstack.deadline import Deadline
 from nova_bdm_cleanup.rules import facts, spelling
 from nova_bdm_cleanup.rules.reasons import Reason
@@ -123,24 +123,33 @@ class NovaInstance:
     def swaps(self) -> facts.Ending:
         return operations.swaps(self._context, self._instance.uuid)
 
-    def used_by_others(self, volume_id: str) -> bool:
-        return self._neighbours.have_volume(volume_id)
+    def claims(self, bdms: Sequence[facts.Bdm]
+               ) -> Mapping[str, Sequence[facts.Claim]]:
+        return self._neighbours.claims(
+            {bdm.uuid: self._disk(bdm) for bdm in bdms}, self._is_guest_off)
 
-    def is_reused(self, bdm: facts.Bdm,
-                  is_attached: Callable[[Claim], bool]) -> bool:
-        return self._neighbours.have_address(
-            bdm.volume_id, devices.addresses_in(self._connection_info(bdm)),
-            is_attached)
+    def moves(self) -> Sequence[facts.Move]:
+        return operations.moves(self._context, self._instance.uuid)
+
+    def check_neighbours(self, bdm: facts.Bdm) -> None:
+        self._neighbours.check(self._disk(bdm))
+
+    def _disk(self, bdm: facts.Bdm) -> Disk:
+        return Disk(bdm.volume_id,
+                    devices.addresses_in(self._connection_info(bdm)))
 
     def is_off(self) -> bool:
+        return self._is_guest_off(self._instance)
+
+    def _is_guest_off(self, instance: Any) -> bool:
         # A crashed guest, or one that is just shutting down, still has its
         # disks open: Nova's power states do not tell these apart.
         driver = self._manager.driver
         try:
             if _is_libvirt(driver):
-                guest = driver._host.get_guest(self._instance)
+                guest = driver._host.get_guest(instance)
                 return not guest.is_active()
-            state = driver.get_info(self._instance, use_cache=False).state
+            state = driver.get_info(instance, use_cache=False).state
             return bool(state == power_state.SHUTDOWN)
         except exception.InstanceNotFound:
             return True
@@ -275,6 +284,10 @@ class NovaInstance:
             else 'attachment %s' % finding.attachment_id, finding.reason)
         self.record_event(event)
 
+    def report_not_connected(self, finding: facts.Finding) -> None:
+        self.record_event('bdm_cleanup did not connect volume %s (%s)' % (
+            finding.volume_id, finding.reason))
+
     def record_event(self, event: str) -> None:
         """Record an event of the current instance action."""
         objects.InstanceActionEvent.event_start(
@@ -324,7 +337,7 @@ class NovaInstance:
         usage_id = block_device.get_volume_id(self._connection_info(bdm))
         if usage_id and _is_libvirt(driver) and (
                 bdm.uuid in self._disconnected
-                or not self.used_by_others(bdm.volume_id or '')):
+                or not self._neighbours.have_volume(bdm.volume_id or '')):
             driver._host.delete_secret('volume', usage_id)
 
     def _remove_device_metadata(self, volume_id: str | None) -> None:

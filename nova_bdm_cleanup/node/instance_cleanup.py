@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 import contextlib
 from typing import Any, Callable, TypeVar
 
@@ -17,7 +17,8 @@ from nova_bdm_cleanup.node.cleanup.triggers import Trigger
 from nova_bdm_cleanup.node.instance import NovaInstance
 from nova_bdm_cleanup.node.store.journal import Journal
 from nova_bdm_cleanup.openstack.deadline import Deadline
-from nova_bdm_cleanup.rules.facts import Bdm
+from nova_bdm_cleanup.rules.facts import Bdm, Finding
+from nova_bdm_cleanup.rules.reasons import Reason
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
@@ -57,9 +58,9 @@ def clean(manager: Any, context: Any, instance: Any, bdms: Any,
     :returns: the uuids of the mappings that the driver must not connect
     """
     booting = boot.current()
-    if booting is not None and not booting.allows():
-        return frozenset()
     cleanup = InstanceCleanup(manager, context, instance, trigger)
+    if booting is not None and not booting.allows():
+        return frozenset(cleanup.rows_alone(bdms, Reason.TIMED_OUT))
     not_connected = cleanup.run(bdms)
     if booting is not None and cleanup.cleaner.unanswered is not None:
         booting.asked_in_vain(
@@ -124,6 +125,17 @@ class InstanceCleanup:
             self.cleaner.withhold_all if self._trigger.withheld_for
             else self.cleaner.clean, bdms)
 
+    def rows_alone(self, bdms: Any, reason: Reason) -> Mapping[str, Finding]:
+        """Return and log the disks that the driver must not be given.
+
+        Nova's rows alone decide.
+
+        :param reason: why Cinder is not asked
+        """
+        left_out = self.cleaner.rows_alone(self.host.adopt(bdms), reason)
+        self.cleaner.report_not_connected(left_out.values())
+        return left_out
+
     def preview(self, bdms: Any) -> cleaner.Assessment:
         """Return what a cleanup will find, or log why that is not known."""
         return self._ask(self._preview, bdms)
@@ -132,8 +144,10 @@ class InstanceCleanup:
         try:
             found = self.cleaner.preview(bdms)
         except Exception as exc:
-            self.lines.skipped(actions.reason_of(exc, self._trigger), exc)
-            return cleaner.Assessment()
+            reason = actions.reason_of(exc, self._trigger)
+            self.lines.skipped(reason, exc)
+            return cleaner.Assessment(
+                left_out=self.cleaner.rows_alone(bdms, reason))
         if found.cut_after is not None:
             self.lines.unread(found.cut_after)
         return found

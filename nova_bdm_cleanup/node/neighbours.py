@@ -1,24 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The disks that the other servers of a host need, according to Nova's rows.
+"""The other servers of a host, and what Nova's rows say of their disks.
 
-If the rows prove it, the answer is yes or no.  While a server is moving, its
-rows may already be, or still be, those of another host: then
-:class:`Undecided` is raised, and nothing is done that needs the answer.
+While a server is moving, its rows may already be, or still be, those of
+another host, and while a volume is attached, its row has no address yet.
+Before a removal these are checked: then :class:`Undecided` is raised, and the
+removal does not go on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 import datetime
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 from nova import exception, objects
 from nova.compute import instance_actions, task_states
+from oslo_log import log as logging
 from oslo_utils import timeutils
 
 from nova_bdm_cleanup.node import devices, operations
-from nova_bdm_cleanup.node.cleanup.ports import Claim, Undecided
+from nova_bdm_cleanup.node.cleanup.ports import Undecided
 from nova_bdm_cleanup.rules import spelling
+from nova_bdm_cleanup.rules.facts import Claim
+
+LOG = logging.getLogger(__name__)
 
 #: In these states a server moves between hosts, or its disks are being
 #: connected again.
@@ -47,6 +52,14 @@ _CONNECTING = datetime.timedelta(minutes=5)
 _SERVERS_PER_PAGE = 200
 
 
+class Disk(NamedTuple):
+    """A disk of the server, and where this host has it."""
+
+    volume_id: str | None
+    #: Empty if its addresses are not reused.
+    addresses: frozenset[devices.Address]
+
+
 class Neighbours:
     """The other servers, as far as they matter to one of them.
 
@@ -59,6 +72,64 @@ class Neighbours:
         self._context = context
         self._instance = instance
         self._host = host
+
+    def claims(self, disks: Mapping[str, Disk], is_off: Callable[[Any], bool]
+               ) -> dict[str, tuple[Claim, ...]]:
+        """Return the rows of this host that name the address of a disk.
+
+        A row of another server also counts if it names the volume.
+
+        :param disks: disks of the server, by the uuid of the row
+        :param is_off: asks the hypervisor whether the guest of a server of
+            this host is off
+        :returns: the other rows, by the same uuid
+        """
+        servers = {
+            uuid: server for uuid, server in self._servers_here().items()
+            if self._is_here(server) or server.task_state in _MOVING - _LEFT}
+        found: dict[str, list[Claim]] = {}
+        for row in self._connected_rows(servers):
+            addresses = devices.addresses_in(
+                devices.parse_connection_info(row.connection_info))
+            is_own = row.instance_uuid == self._instance.uuid
+            volume_id = spelling.optional(row.volume_id) or ''
+            claim = None
+            for uuid, disk in disks.items():
+                if volume_id == disk.volume_id:
+                    names_it = not is_own
+                else:
+                    names_it = bool(addresses & disk.addresses)
+                if names_it and row.uuid != uuid:
+                    claim = claim or Claim(
+                        spelling.identifier(row.instance_uuid), volume_id,
+                        spelling.optional(row.attachment_id),
+                        self._may_run(servers[row.instance_uuid], is_off),
+                        _is_young(row.updated_at or row.created_at))
+                    found.setdefault(uuid, []).append(claim)
+        return {uuid: tuple(claims) for uuid, claims in found.items()}
+
+    def _connected_rows(self, servers: Iterable[str]) -> Iterator[Any]:
+        for row in objects.BlockDeviceMappingList.get_by_instance_uuids(
+                self._context, sorted(servers)):
+            if row.is_volume and devices.parse_connection_info(
+                    row.connection_info):
+                yield row
+
+    def _may_run(self, server: Any, is_off: Callable[[Any], bool]) -> bool:
+        """Return False only if the guest of a server is certainly off."""
+        if not self._is_here(server) or (
+                server.uuid != self._instance.uuid
+                and server.task_state is not None):
+            return True
+        try:
+            return not is_off(server)
+        except Exception:
+            LOG.debug('The state of the guest is unknown', exc_info=True,
+                      instance=server)
+            return True
+
+    def _is_here(self, server: Any) -> bool:
+        return spelling.host(server.host) == spelling.host(self._host)
 
     def have_volume(self, volume_id: str) -> bool:
         """Return whether another server on this host has a volume.
@@ -81,8 +152,7 @@ class Neighbours:
         users = {user.uuid: user for user in map(self._server, {
             row.instance_uuid for row in others}) if user is not None}
         here = [row for row in others if row.instance_uuid in users
-                and spelling.host(users[row.instance_uuid].host)
-                == spelling.host(self._host)]
+                and self._is_here(users[row.instance_uuid])]
         if any(devices.parse_connection_info(row.connection_info)
                for row in here):
             return True
@@ -94,18 +164,18 @@ class Neighbours:
         self._check_attaches(here)
         return False
 
-    def have_address(self, volume_id: str | None,
-                     ours: frozenset[devices.Address],
-                     is_attached: Callable[[Claim], bool]) -> bool:
-        """Return whether another volume has one of some addresses here.
+    def check(self, disk: Disk) -> None:
+        """Check that no server gets a disk, or its address, without a row.
 
-        :param is_attached: asks whether Cinder attaches that volume to the
-            server whose mapping says so; may raise
         :raises Undecided: when a server is moving to or from this host, or
             gets or swaps a volume
         """
-        if not ours:
-            return False
+        if disk.volume_id:
+            self.have_volume(disk.volume_id)
+        if disk.addresses:
+            self._check_addresses(disk.volume_id)
+
+    def _check_addresses(self, volume_id: str | None) -> None:
         here, moving = self._here()
         # The server itself does not count: its disks are here, or were.
         moving.discard(self._instance.uuid)
@@ -117,22 +187,14 @@ class Neighbours:
                     self._context, sorted(here | moving))
                 if row.is_volume
                 and spelling.optional(row.volume_id) != volume_id]
-        settled = [row for row in rows if row.instance_uuid not in moving]
-        if any(is_attached(Claim(
-                   row.instance_uuid,
-                   spelling.identifier(row.volume_id or ''),
-                   row.attachment_id))
-               for row in settled if ours & devices.addresses_in(
-                   devices.parse_connection_info(row.connection_info))):
-            return True
         for row in rows:
             if row.instance_uuid in moving and _may_have_address(row):
                 raise Undecided(
                     'server %s is moving or swapping a volume, so the '
                     'addresses of its disks on this host are not known'
                     % row.instance_uuid)
-        self._check_attaches(settled)
-        return False
+        self._check_attaches(
+            [row for row in rows if row.instance_uuid not in moving])
 
     def volumes(self) -> Iterator[str]:
         """Yield the volumes of all other servers, those of this host first."""
@@ -174,7 +236,7 @@ class Neighbours:
         """
         for row in rows:
             if row.connection_info is None and row.attachment_id and (
-                    _is_young(row)
+                    _is_young(row.created_at)
                     or row.instance_uuid != self._instance.uuid
                     and operations.may_hide(
                         self._context, instance_actions.ATTACH_VOLUME,
@@ -184,8 +246,9 @@ class Neighbours:
                     'and has no address yet' % (row.volume_id,
                                                 row.instance_uuid))
 
-    def _here(self) -> tuple[set[str], set[str]]:
-        """Return the servers of this host, and those that are moving.
+    def _servers_here(self) -> dict[str, Any]:
+        """Return the servers of this host, and those with a migration from or
+        to it, by uuid.
 
         The migrations are read twice: one may end, and another begin, while
         the servers are read.
@@ -201,8 +264,13 @@ class Neighbours:
             server = self._server(uuid)
             if server is not None:
                 servers[uuid] = server
+        return servers
+
+    def _here(self) -> tuple[set[str], set[str]]:
+        """Return the servers of this host, and those that are moving."""
+        servers = self._servers_here()
         here = {uuid for uuid, server in servers.items()
-                if spelling.host(server.host) == spelling.host(self._host)}
+                if self._is_here(server)}
         # Records of failed migrations can stay for ever.
         moving = {uuid for uuid, server in servers.items()
                   if server.task_state in _MOVING - (
@@ -234,11 +302,10 @@ def _may_have_address(row: Any) -> bool:
     return not connection_info or bool(devices.addresses_in(connection_info))
 
 
-def _is_young(row: Any) -> bool:
-    """Return whether a row is new.
+def _is_young(since: datetime.datetime | None) -> bool:
+    """Return whether a row, made or written at some time, is new.
 
     A server that is just being built has no record of an attach.
     """
-    return (row.created_at is not None
-            and timeutils.utcnow(with_timezone=True) - row.created_at
-            < _CONNECTING)
+    return (since is not None
+            and timeutils.utcnow(with_timezone=True) - since < _CONNECTING)

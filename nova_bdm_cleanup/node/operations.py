@@ -1,20 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operations that Nova has begun on a server's volumes, by its records.
+"""The operations that Nova has begun on a server, by its records.
 
 A swap takes hours, and an attach waits for other operations on the server.
-Both connect a disk first, and record its address last.
+Both connect a disk first, and record its address last.  A move between hosts
+writes the addresses of all disks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 import datetime
 from typing import Any
 
 from nova import objects
 from nova.compute import instance_actions
 
-from nova_bdm_cleanup.rules.facts import Ending
+from nova_bdm_cleanup.rules.facts import Ending, Move, Progress
+
+#: The states of a revert, in which a server goes back to its former host.
+_REVERT_STATES = ('reverting', 'reverted')
+
+#: The states of a migration that has ended, and has not failed.
+_COMPLETE_STATES = ('completed', 'confirmed', 'done', 'finished', 'reverted')
+
+_FAILED_STATES = ('cancelled', 'error', 'failed')
 
 
 def swaps(context: Any, server: str) -> Ending:
@@ -37,6 +46,29 @@ def may_hide(context: Any, kind: str, server: str) -> bool:
              if action.action == instance_actions.STOP]
     return any(ending is Ending.NONE and all(began > stop for stop in stops)
                for began, ending in _endings(context, kind, actions))
+
+
+def moves(context: Any, server: str) -> Sequence[Move]:
+    """Return the moves of a server between hosts, the last one first."""
+    found = [migration for migration in objects.MigrationList.get_by_filters(
+                 context, {'instance_uuid': server})
+             if migration.source_compute and migration.dest_compute
+             and migration.source_compute != migration.dest_compute]
+    found.sort(key=lambda migration: (migration.created_at, migration.id),
+               reverse=True)
+    return [_move(migration) for migration in found]
+
+
+def _move(migration: Any) -> Move:
+    hosts = migration.source_compute, migration.dest_compute
+    origin, target = (reversed(hosts) if migration.status in _REVERT_STATES
+                      else hosts)
+    return Move(
+        origin, target,
+        Progress.COMPLETE if migration.status in _COMPLETE_STATES
+        else Progress.FAILED if migration.status in _FAILED_STATES
+        else Progress.OPEN,
+        migration.created_at, migration.updated_at)
 
 
 def _actions(context: Any, server: str) -> list[Any]:

@@ -150,13 +150,8 @@ class AttachmentFacts:
                 and spelling.host(self.volume.host_of(own.id))
                 == spelling.host(here)
                 and self.host is not None
-                and _short(self.host) != _short(here)
+                and not spelling.is_same_host(self.host, here)
                 and not self.attachment.initiators & own.initiators)
-
-
-def _short(host: str) -> str:
-    """Return a host's name without its domain."""
-    return host.partition('.')[0].lower()
 
 
 def finding_of(attachment: facts.Attachment,

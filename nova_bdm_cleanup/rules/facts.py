@@ -13,11 +13,7 @@ import datetime
 import enum
 from typing import NamedTuple
 
-from nova_bdm_cleanup.rules.reasons import (
-    CONNECTED_WHEN_WITHHELD,
-    Reason,
-    REMOVED,
-)
+from nova_bdm_cleanup.rules.reasons import IN_DOUBT, Reason, REMOVED
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,6 +186,44 @@ class Ending(enum.IntEnum):
         return cls.SUCCESS if set(found) == {'Success'} else cls.FAILURE
 
 
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """Another row of this host with the address, or the volume, of a disk."""
+
+    server: str
+    volume_id: str
+    attachment_id: str | None
+    #: The guest of its server runs, or may run.
+    may_run: bool
+    #: The row was written so recently that it cannot be judged.
+    is_young: bool
+    #: Whether Cinder attaches the volume to that server; None: unknown.
+    is_attached: bool | None = None
+
+
+class Progress(enum.Enum):
+    """How far a move of a server between hosts went."""
+
+    COMPLETE = 'complete'
+    #: It failed, and Nova has recorded that.
+    FAILED = 'failed'
+    #: It is under way, or nova-compute died.
+    OPEN = 'open'
+
+
+@dataclasses.dataclass(frozen=True)
+class Move:
+    """A move of a server between hosts, as Nova has recorded it."""
+
+    #: The host that the server leaves; in a revert, that of the resize.
+    origin: str
+    target: str
+    progress: Progress
+    began: datetime.datetime
+    #: When Nova last changed the record.
+    changed: datetime.datetime | None = None
+
+
 class Answers(NamedTuple):
     """Cinder's answers about one server."""
 
@@ -279,9 +313,19 @@ class Decision:
 
     #: The action on the mapping's row, or on the attachment.
     row: Action = Action.KEEP
-    #: The disk is connected when the guest comes back, if its mapping still
-    #: exists.
+    #: By Cinder's answer, the disk may be connected when the guest comes back,
+    #: if its mapping still exists.
     connect: bool = True
+    #: By the rule of addresses, the driver may be given the disk, to connect
+    #: or to disconnect.
+    is_given: bool = True
+    #: The address in the row is one of this host.
+    has_address_here: bool = True
+
+    @property
+    def connects(self) -> bool:
+        """Tell whether the guest comes back with the disk."""
+        return self.connect and self.is_given
 
 
 @dataclasses.dataclass(frozen=True)
@@ -303,6 +347,8 @@ class Finding:
     withheld: Reason | None = None
     #: The same in plain words, where the reason alone does not say it.
     obstacle: str = ''
+    #: Why the driver is not given the disk, by the rule of addresses.
+    address: str = ''
 
     @property
     def volume_id(self) -> str | None:
@@ -342,7 +388,7 @@ class Finding:
         :param obstacle: the same as the reason, in plain words
         """
         decision = self.decision
-        if why in CONNECTED_WHEN_WITHHELD:
+        if why in IN_DOUBT:
             decision = dataclasses.replace(decision, connect=True)
         return dataclasses.replace(
             self, decision=decision, withheld=why, obstacle=obstacle)
@@ -374,7 +420,15 @@ class Plan:
         are not connected when the guest comes back.
         """
         return {f.bdm.uuid: f for f in self.findings
-                if f.bdm is not None and not f.decision.connect}
+                if f.bdm is not None and not f.decision.connects}
+
+    @property
+    def left_out(self) -> Mapping[str, Finding]:
+        """Return, by the uuid of the mapping, the findings about disks that
+        the driver is not given, by the rule of addresses.
+        """
+        return {f.bdm.uuid: f for f in self.findings
+                if f.bdm is not None and not f.decision.is_given}
 
     def withhold(self, why: Reason, obstacle: str = '',
                  of_mappings: bool | None = None) -> Plan:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import functools
 import operator
 
-from nova_bdm_cleanup.rules import facts, spelling
+from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.facts import Action, Decision
 from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.rules.table import (
@@ -214,11 +214,26 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
             'the attach of the volume is not complete: attachment '
             '{it.ours[0].id} is {it.ours[0].status}'),
 
+        # No attachment that the mapping names could prove it.
+        Row('the mapping names no attachment (before Queens), and the volume '
+            'is of another project',
+            lambda m: not m.bdm.attachment_id and m.is_foreign,
+            Outcome(Reason.STATUS_CONTRADICTION),
+            'the mapping is from before Queens, and only attachments that '
+            'another project can make say that the volume is attached'),
+
         Row('none; Cinder attaches it to other servers',
             lambda m: m.other_servers,
             Outcome(Reason.ATTACHED_ELSEWHERE, Action.REMOVE),
             'Cinder attaches the volume to server {it.ids_of_other_servers} '
             'and not to this one'),
+
+        Row('none that counts; attachments of another project name this '
+            'server',
+            lambda m: m.is_claimed_by_owner,
+            Outcome(Reason.ATTACHED_ELSEWHERE, Action.REMOVE),
+            'the volume belongs to another project, and only attachments that '
+            'the mapping does not name are of this server'),
 
         Row('none; Cinder attaches it to no server',
             lambda m: True,
@@ -256,6 +271,12 @@ class MappingFacts:
     @property
     def is_young(self) -> bool:
         return self.world.policy.is_young(self.bdm.created_at, self.world.now)
+
+    @property
+    def is_settled(self) -> bool:
+        """Tell whether every read of Cinder is newer than the mapping."""
+        return self.world.policy.is_settled(
+            self.bdm.updated_at or self.bdm.created_at, self.world.now)
 
     @property
     def is_stuck(self) -> bool:
@@ -336,24 +357,40 @@ class MappingFacts:
         """Return the ids of the other attachments that attach the volume to
         this server.
         """
-        return self._listed.union(self._listed_here, (
+        return self._listed.union(
             a.id for a in self.ours
-            if a is not self.own and a.status == 'attached'))
+            if a is not self.own and a.status == 'attached')
 
     @property
     def may_belong_to_another_server(self) -> bool:
         """Tell whether Cinder shows no attachment of the volume to this
         server, and may give the volume, or its address, to another one.
         """
-        if (self.ours or self._listed or self._listed_here
-                or not self.is_data):
+        if self.ours or self._listed or not self.is_data:
             return False
+        if not self.is_settled:
+            return False  # Cinder's answer may be older than the mapping.
         if self.own is not None and (
                 self.own.server_id == self.world.server.uuid):
             return False  # The server is attached, but to another volume.
         if self.volume is facts.ABSENT:
             return False  # Cinder is only proven where a mapping is removed.
-        return self.volume.status != 'in-use' or bool(self.other_servers)
+        if self.is_foreign and not self.bdm.attachment_id:
+            return False  # Only attachments that do not count could tell.
+        return (self.volume.status != 'in-use' or bool(self.other_servers)
+                or self.is_claimed_by_owner)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Tell whether the volume certainly belongs to another project."""
+        return self.world.is_foreign(self.bdm.volume_id or '')
+
+    @property
+    def is_claimed_by_owner(self) -> bool:
+        """Tell whether another project, the volume's own, has attached it to
+        this server without a mapping.
+        """
+        return self.is_foreign and bool(self._entries)
 
     @property
     def other_servers(self) -> frozenset[str]:
@@ -366,22 +403,8 @@ class MappingFacts:
     def _listed(self) -> frozenset[str]:
         """Return the attachments to this server in the volume's own list."""
         listed = frozenset(a.attachment_id or '' for a in self._entries)
-        if listed and self.world.is_written_by_others(
-                self.bdm.volume_id or ''):
-            return listed.intersection(self.world.carriers_of)
-        return listed
-
-    @property
-    def _listed_here(self) -> frozenset[str]:
-        """Return the listed attachments to this host, of any project.
-
-        An administrator may have attached the volume of another project.  A
-        project that forges such a record harms only its own volume.
-        """
-        return frozenset(
-            a.attachment_id or '' for a in self._entries
-            if a.host and spelling.host(a.host)
-            == spelling.host(self.world.server.host))
+        return (listed.intersection(self.world.carriers_of)
+                if self.is_foreign else listed)
 
     @property
     def _entries(self) -> Sequence[facts.AttachedServer]:

@@ -94,6 +94,8 @@ class Reason(Code):
     LEGACY_ATTACHMENT = (
         'legacy-attachment', levels.WARNING, Remedy.RELEASE, True)
     CROSS_WIRED = 'cross-wired', levels.WARNING, Remedy.PERSON, True
+    OTHER_HOSTS_ADDRESS = (
+        'other-hosts-address', levels.WARNING, Remedy.PERSON, True)
     RESERVED_ONLY = 'reserved-only', levels.WARNING, Remedy.PERSON, True
     HALF_MOVED = 'half-moved', levels.WARNING, Remedy.PERSON, True
     STUCK = 'stuck', levels.WARNING, Remedy.RELEASE, True
@@ -155,14 +157,9 @@ DANGLING = frozenset((
 #: repairs that, and a reboot before it changes nothing.
 ENDED_HALF_WAY = frozenset((Reason.RESERVED_ONLY, Reason.HALF_MOVED))
 
-#: If a removal is withheld for one of these, the disk is connected as without
-#: the plugin: Cinder is in doubt, or the options ask for it.
-CONNECTED_WHEN_WITHHELD = frozenset((
-    Reason.OBSERVE_MODE,
-    Reason.NOT_SELECTED,
-    Reason.CINDER_SUSPECT,
-    Reason.OVER_LIMIT,
-))
+#: Cinder is in doubt: a disk whose removal is withheld for one of these is
+#: connected, unless the rule of addresses leaves it out.
+IN_DOUBT = frozenset((Reason.CINDER_SUSPECT, Reason.OVER_LIMIT))
 
 #: The reasons for which a mapping is removed, dangling or not.
 REMOVED = DANGLING | {Reason.DUPLICATE_MAPPING}

@@ -61,6 +61,15 @@ def is_among(name: str, hosts: Iterable[str]) -> bool:
     return any(host(name) == host(other) for other in hosts)
 
 
+def is_same_host(one: str, other: str) -> bool:
+    """Return whether two names are of one host, with or without its domain."""
+    return _short(one) == _short(other)
+
+
+def _short(name: str) -> str:
+    return name.partition('.')[0].lower()
+
+
 def device(name: str | None) -> str:
     """Return the name of a disk as libvirt has it: without ``/dev/``."""
     return (name or '').rpartition('/')[2].lower()

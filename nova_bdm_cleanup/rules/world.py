@@ -46,7 +46,7 @@ class World:
                             if a.id not in self.carriers_of]
         #: Those of them that another project wrote.
         self.foreign = {a.id for a in self.unaccounted
-                        if self.is_written_by_others(a.volume_id)}
+                        if self.is_foreign(a.volume_id)}
         #: By volume, its attachments to this server; without foreign ones.
         self.ours_of: dict[str, list[facts.Attachment]] = {}
         uuid = self.server.uuid
@@ -66,16 +66,6 @@ class World:
         its, own = self.volume(volume_id).project, self.server.project
         return (its is not None and own is not None
                 and not spelling.is_same(its, own))
-
-    def is_written_by_others(self, volume_id: str) -> bool:
-        """Return whether only the mapped attachments of a volume count.
-
-        The owner of a volume can make attachments of it that name any
-        server.  A mapping from before Queens names no attachment, so all of
-        them count for it.
-        """
-        return self.is_foreign(volume_id) and all(
-            b.attachment_id for b in self.bdms_of.get(volume_id, ()))
 
     # Cached, since these are asked for each attachment that no mapping names:
     # usually there are none, but there may be many.

@@ -13,7 +13,7 @@ Cinder.  The same way completes a cleanup that a crash has interrupted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import contextlib
 import dataclasses
 from typing import Any, Callable, TypeVar
@@ -25,7 +25,7 @@ from nova_bdm_cleanup.node.store.journal import Entry
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.cinder import Cinder
 from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
-from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules import addresses, facts
 from nova_bdm_cleanup.rules.reasons import Reason
 
 T = TypeVar('T')
@@ -144,13 +144,13 @@ class Actions:
 
     def _remove(self, finding: facts.Finding, bdm: facts.Bdm) -> None:
         """Remove a mapping, and then its attachments in Cinder."""
-        if (bdm.has_connection_info
+        if (bdm.has_connection_info and finding.decision.has_address_here
                 and self.trigger.instance_host is not InstanceHost.NONE):
             self._disconnect(finding, bdm, bdm=bdm.uuid)
         else:
             # The addresses of an offloaded server are those of its last host.
             self.record('disconnect', 'skipped', bdm=bdm.uuid,
-                        detail='it is not connected')
+                        detail='it is not connected on this host')
         self._destroy(finding, bdm)
         self._tidy(finding, bdm)
         self._announce(finding)
@@ -258,27 +258,35 @@ def obstacle_to_disconnect(instance: InstancePort, cinder: Cinder,
                            bdm: facts.Bdm) -> str:
     """Return why a disk must not be disconnected from this host, or ''.
 
-    Checked before each disconnect, as late as possible.  Only a proven use is
-    an obstacle: an undecided one ends the actions on the disk, and the next
-    look tries again.
+    Asked before each disconnect, as late as possible, and also for a disk that
+    Cinder shows attached.  Only a proven use is an obstacle: an undecided one
+    ends the actions on the disk, and the next look tries again.
 
     :raises Undecided: when it cannot be known
     """
-    def is_attached(claim: ports.Claim) -> bool:
-        attached = cinder.attaches(*claim)
-        if attached is None:
-            raise ports.Undecided(
-                'Cinder does not tell whether volume %s, which has the same '
-                'address, is attached to server %s'
-                % (claim.volume_id, claim.server))
-        return attached
-
-    if instance.used_by_others(bdm.volume_id or ''):
-        return 'another server on this host uses the volume'
-    if instance.is_reused(bdm, is_attached):
-        return ('another volume now has its address on this host, so no '
-                'device of it can remain')
+    verdict, words = addresses.verdict_on(addresses.AddressFacts(
+        asked_of(cinder, instance.claims((bdm,)).get(bdm.uuid, ())),
+        bdm.volume_id))
+    if verdict is addresses.Verdict.TAKEN:
+        return '%s, so no device of it can remain' % words
+    if verdict is addresses.Verdict.UNDECIDED:
+        raise ports.Undecided(words)
+    instance.check_neighbours(bdm)
     return ''
+
+
+def asked_of(cinder: Cinder, claims: Sequence[facts.Claim]
+             ) -> tuple[facts.Claim, ...]:
+    """Return rows of this host, with Cinder's answers about them."""
+    def ask(claim: facts.Claim) -> bool | None:
+        try:
+            return cinder.attaches(
+                claim.server, claim.volume_id, claim.attachment_id)
+        except (errors.ApiError, TimedOut):
+            return None
+
+    return tuple(dataclasses.replace(claim, is_attached=ask(claim))
+                 for claim in claims)
 
 
 def reason_of(error: Exception, trigger: Trigger) -> Reason:

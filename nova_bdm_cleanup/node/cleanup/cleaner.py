@@ -3,17 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import contextlib
 import dataclasses
 import datetime
+import functools
 import time
 from typing import Any, Callable, TypeVar
 
 from nova_bdm_cleanup import rules
 from nova_bdm_cleanup.node.cleanup import actions, log_lines
 from nova_bdm_cleanup.node.cleanup.ports import InstancePort
-from nova_bdm_cleanup.node.cleanup.triggers import Trigger
+from nova_bdm_cleanup.node.cleanup.triggers import InstanceHost, Trigger
 from nova_bdm_cleanup.node.store.journal import (
     account_of,
     ATTACHMENTS,
@@ -25,7 +26,7 @@ from nova_bdm_cleanup.node.store.journal import (
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.cinder import Cinder
 from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
-from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules import addresses, facts
 from nova_bdm_cleanup.rules.facts import Plan, WitnessAnswer
 from nova_bdm_cleanup.rules.reasons import Reason
 
@@ -44,6 +45,10 @@ class Assessment:
     #: The findings about disks that must not be connected, by the uuid of the
     #: mapping.
     not_connected: Mapping[str, facts.Finding] = dataclasses.field(
+        default_factory=dict)
+    #: Those of them that the driver must not be given, not even to disconnect
+    #: them.
+    left_out: Mapping[str, facts.Finding] = dataclasses.field(
         default_factory=dict)
     #: Cinder's answers about the volumes, by id.
     volumes: Mapping[str, facts.Volume | None] = dataclasses.field(
@@ -112,7 +117,7 @@ class Cleaner:
             if found.plan.due:
                 with self.instance.awaited():
                     self.removed, found = self._act(found)
-        self.log.not_connected(
+        self.report_not_connected(
             f for uuid, f in found.not_connected.items()
             if uuid not in self.removed)
         return self.removed.union(found.not_connected)
@@ -131,8 +136,23 @@ class Cleaner:
         self.log.plan(found.plan.withhold(
             self.trigger.withheld_for or Reason.OBSERVE_MODE))
         if not self.trigger.guest_is_on:
-            self.log.not_connected(found.not_connected.values())
+            self.report_not_connected(found.not_connected.values())
         return frozenset(found.not_connected)
+
+    def rows_alone(self, bdms: Sequence[facts.Bdm], reason: Reason
+                   ) -> Mapping[str, facts.Finding]:
+        """Return the disks that are left out if Cinder does not answer.
+
+        :param reason: why it does not
+        :returns: the findings by the uuid of the mapping
+        """
+        if self.policy.observe or not self.trigger.uses_rows_addresses:
+            return {}
+        disks = [bdm for bdm in bdms
+                 if bdm.is_in_cinder and bdm.has_connection_info]
+        return {f.bdm.uuid: f for f in addresses.without_cinder(
+            disks, self.server, self._records(disks, is_answered=False),
+            reason) if f.bdm}
 
     def preview(self, bdms: Sequence[facts.Bdm]) -> Assessment:
         """Return what :meth:`clean` will find when the guest is off.
@@ -160,8 +180,10 @@ class Cleaner:
         try:
             return self._look(bdms)
         except Exception as exc:
-            self.log.skipped(self._reason_of(exc), exc)
-            return Assessment()
+            reason = self._reason_of(exc)
+            self.log.skipped(reason, exc)
+            left_out = self.rows_alone(bdms, reason)
+            return Assessment(not_connected=left_out, left_out=left_out)
 
     def _look_again(self, first: Assessment) -> Assessment:
         """Return the first plan without the actions that are no longer due.
@@ -180,7 +202,8 @@ class Cleaner:
             first, plan=rules.confirm(first.plan, second.plan),
             not_connected={
                 uuid: finding for uuid, finding in second.not_connected.items()
-                if uuid not in first.over_limit})
+                if uuid not in first.over_limit or uuid in second.left_out},
+            left_out=second.left_out)
 
     def _look(self, bdms: Sequence[facts.Bdm],
               closely: bool = False) -> Assessment:
@@ -206,14 +229,60 @@ class Cleaner:
             self.server, tuple(bdms), answers.volumes, answers.attachments,
             WitnessAnswer.KNOWN, self.cinder.sees_all)
         plan = self._decide(snapshot)
-        if plan.due:
+        if any(finding.is_removal for finding in plan.findings):
             plan = self._decide_with_nova(snapshot, guest_is_on)
-        not_connected = plan.not_connected
+        cut_after = len(answers.attachments) if answers.is_cut else None
         if self.policy.observe:
-            plan, not_connected = plan.withhold(Reason.OBSERVE_MODE), {}
-        return Assessment(
-            plan, not_connected, answers.volumes,
-            len(answers.attachments) if answers.is_cut else None)
+            return Assessment(
+                plan.withhold(Reason.OBSERVE_MODE), volumes=answers.volumes,
+                cut_after=cut_after)
+        plan = self._apply_rule_of_addresses(plan, snapshot)
+        return Assessment(plan, plan.not_connected, plan.left_out,
+                          answers.volumes, cut_after)
+
+    def _apply_rule_of_addresses(self, plan: Plan,
+                                 snapshot: facts.Snapshot) -> Plan:
+        """Return the plan without what the driver must not be given.
+
+        Nova is asked only about disks that Cinder does not show attached.
+        """
+        if not self.trigger.uses_rows_addresses:
+            return plan
+        now = self.now()
+        disks = addresses.unconfirmed(snapshot, self.policy, now)
+        return addresses.apply(
+            plan, snapshot, self.policy, now,
+            self._records(disks, is_answered=True)) if disks else plan
+
+    def _records(self, disks: Sequence[facts.Bdm],
+                 is_answered: bool) -> addresses.Records:
+        """Return Nova's records about the addresses of some disks.
+
+        :param is_answered: Cinder is asked about the rows of other servers
+        """
+        try:
+            claims = self.instance.claims(disks)
+            moves = self.instance.moves() if self._is_on_this_host else ()
+            guest_runs = bool(claims) and self._guest_runs
+        except Exception as exc:
+            return addresses.Records(failure=log_lines.masked(exc))
+        if is_answered:
+            claims = self._timed(lambda: {
+                uuid: actions.asked_of(self.cinder, found)
+                for uuid, found in claims.items()})
+        return addresses.Records(claims, moves, guest_runs)
+
+    @property
+    def _is_on_this_host(self) -> bool:
+        return self.trigger.instance_host is InstanceHost.THIS
+
+    @functools.cached_property
+    def _guest_runs(self) -> bool:
+        """Tell whether the guest may have run when this was first asked."""
+        try:
+            return not self.instance.is_off()
+        except Exception:
+            return True
 
     def _decide_with_nova(self, snapshot: facts.Snapshot,
                           guest_is_on: bool) -> Plan:
@@ -255,6 +324,15 @@ class Cleaner:
         if not rules.needs_witness(snapshot):
             return WitnessAnswer.KNOWN
         return self.cinder.witness(self.instance.witnesses())
+
+    def report_not_connected(self, findings: Iterable[facts.Finding]) -> None:
+        """Log, and show in Nova, the disks that are not connected."""
+        for finding in findings:
+            self.log.not_connected(finding)
+            try:
+                self.instance.report_not_connected(finding)
+            except Exception as exc:
+                self.log.unreported(finding, exc)
 
     def _act(self, found: Assessment) -> tuple[frozenset[str], Assessment]:
         """Carry a plan out.

@@ -9,7 +9,6 @@ No line carries connection information.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 import dataclasses
 import logging as levels
 import re
@@ -122,12 +121,14 @@ class LogLines:
         self.counters.count_removal(finding.reason, self.trigger.name)
         self._line(levels.INFO, 'removed', finding.reason, text, finding)
 
-    def not_connected(self, findings: Iterable[facts.Finding]) -> None:
-        """Log the kept mappings whose disks are not connected."""
-        for finding in findings:
-            self._line(levels.WARNING, 'not-connected', finding.reason,
-                       '%s; the mapping still exists, and %s' % (
-                           finding.explanation, facts.WITHOUT_DISK), finding)
+    def not_connected(self, finding: facts.Finding) -> None:
+        """Log a kept mapping whose disk is not connected."""
+        self._line(max(levels.WARNING, finding.reason.level), 'not-connected',
+                   finding.reason, '%s; the mapping still exists, and %s' % (
+                       finding.explanation,
+                       'the driver is not given the disk: %s'
+                       % finding.address if finding.address
+                       else facts.WITHOUT_DISK), finding)
 
     def refused(self, finding: facts.Finding, why: str) -> None:
         """Log that an operation is refused because of a disk."""

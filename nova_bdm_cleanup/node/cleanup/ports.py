@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 import contextlib
-from typing import Any, Callable, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from nova_bdm_cleanup.rules.facts import (
     Attachment,
     Bdm,
+    Claim,
     Ending,
     Finding,
+    Move,
     Server,
 )
 
@@ -26,14 +28,6 @@ class ShuttingDown(Exception):
 
 class Undecided(Exception):
     """It is not known whether another server needs a disk."""
-
-
-class Claim(NamedTuple):
-    """A volume that the mapping of another server names."""
-
-    server: str
-    volume_id: str
-    attachment_id: str | None
 
 
 class InstancePort(Protocol):
@@ -62,19 +56,20 @@ class InstancePort(Protocol):
     def swaps(self) -> Ending:
         """Return the worst ending of the swaps of the server's volumes."""
 
-    def used_by_others(self, volume_id: str) -> bool:
-        """Return whether another server on this host has the volume.
-
-        :raises Undecided: when a server that has it may be on its way here
+    def claims(self, bdms: Sequence[Bdm]) -> Mapping[str, Sequence[Claim]]:
+        """Return, by the uuid of a mapping, the other rows of this host that
+        name the address of its disk, or are of other servers and name its
+        volume.
         """
 
-    def is_reused(self, bdm: Bdm,
-                  is_attached: Callable[[Claim], bool]) -> bool:
-        """Return whether another volume has the disk's address on this host.
+    def moves(self) -> Sequence[Move]:
+        """Return the moves of the server between hosts, the last one first."""
 
-        :param is_attached: asks Cinder about the other volume's mapping, which
-            may dangle itself
-        :raises Undecided: when it cannot be known while servers are moving
+    def check_neighbours(self, bdm: Bdm) -> None:
+        """Check that the rows of this host show all addresses in use.
+
+        :raises Undecided: when another server may have the disk, or its
+            address, and its row does not show it yet
         """
 
     def is_off(self) -> bool:
@@ -146,3 +141,6 @@ class InstancePort(Protocol):
 
     def report(self, finding: Finding) -> None:
         """Show a completed removal among the server's action events."""
+
+    def report_not_connected(self, finding: Finding) -> None:
+        """Show a disk that is not connected among the action events."""

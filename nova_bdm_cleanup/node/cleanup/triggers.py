@@ -76,6 +76,9 @@ class Trigger:
     nova_holds_lock: bool = False
     #: The host that Nova names for the instance.
     instance_host: InstanceHost = InstanceHost.THIS
+    #: The driver is given the addresses in the rows.  A server that comes to
+    #: this host gets new ones.
+    uses_rows_addresses: bool = True
     #: The reason for which every removal is withheld; None: it is not.  Disks
     #: that must not be connected are still taken out of the driver's list.
     withheld_for: Reason | None = None
@@ -191,7 +194,8 @@ UNSHELVE = Trigger(
     payer=Payer.PROJECT,
     choice=MOVES,
     nova_holds_lock=True,
-    instance_host=InstanceHost.NONE)
+    instance_host=InstanceHost.NONE,
+    uses_rows_addresses=False)
 
 #: The former host is down, and may come back and disconnect the volumes that
 #: the rows of the instance name.
@@ -201,6 +205,20 @@ EVACUATE = Trigger(
     lost=Reason.MOVE_LOST,
     goes_on='the evacuation goes on',
     next_try='the next hard reboot or start removes it',
+    payer=Payer.HOST,
+    choice=MOVES,
+    instance_host=InstanceHost.ANY,
+    uses_rows_addresses=False,
+    withheld_for=Reason.EVACUATED)
+
+#: The host is back from which the instance was evacuated: the driver
+#: disconnects the volumes by the addresses on the new host.
+RETURN = Trigger(
+    name='return',
+    states=frozenset((None, 'rebuilding')),
+    lost=Reason.MOVE_LOST,
+    goes_on='the former host goes on',
+    next_try='nothing remains to be done',
     payer=Payer.HOST,
     choice=MOVES,
     instance_host=InstanceHost.ANY,
@@ -241,7 +259,7 @@ AUDIT = Trigger(
 #: All triggers with hooks; the words of the option are in this order.
 TRIGGERS: Sequence[Trigger] = (
     HARD_REBOOT, SOFT_REBOOT, START, HOST_BOOT, MOVE, SHELVE, UNSHELVE,
-    EVACUATE, LIVE_MIGRATION, DELETE)
+    EVACUATE, RETURN, LIVE_MIGRATION, DELETE)
 
 #: The triggers that no word selects.
 ALWAYS_ON: Sequence[Trigger] = tuple(

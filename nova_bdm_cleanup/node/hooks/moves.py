@@ -35,9 +35,6 @@ LOG = logging.getLogger(__name__)
 #: Reasons for which Nova cannot make a new attachment, or should not.
 _CANNOT_REATTACH = DANGLING | {Reason.ROOT_VOLUME_DANGLING}
 
-#: Reasons that the operator chose: Nova goes on as without the plugin.
-_CHOSEN_BY_OPERATOR = (Reason.OBSERVE_MODE, Reason.NOT_SELECTED)
-
 #: The triggers in which the driver disconnects all volumes.
 _DISCONNECTING = (triggers.MOVE, triggers.SHELVE, triggers.DELETE)
 
@@ -64,11 +61,11 @@ def before_disconnect(call: Call) -> None:
     if trigger not in _DISCONNECTING:
         trigger = None
     bdms = call.bdms
-    if (bdms is None and triggers.EVACUATE in call.triggers
+    if (bdms is None and triggers.RETURN in call.triggers
             and instance.host != call.manager.host
             and instance.task_state != task_states.MIGRATING):
         # It was evacuated, and this host is back.
-        trigger = triggers.EVACUATE
+        trigger = triggers.RETURN
         bdms = instance_cleanup.read_bdms(context, instance)
     if trigger is None:
         return
@@ -106,26 +103,29 @@ def _volumes_to_keep(manager: Any, context: Any, instance: Any, bdms: Any,
 
     :raises InstanceFaultRollback: when the operation must not begin
     """
-    kept = set()
+    kept: set[str] = set()
     obstacles = []
     _seen_before.last = None
     # All instances of a host that is back share the time of its start.
     booting = boot.current()
-    if booting is not None and not booting.allows():
-        return frozenset()
     with instance_cleanup.log_failure(trigger, instance):
         cleanup = InstanceCleanup(
             manager, context.elevated(), instance, trigger)
         if cleanup.observes:
             return frozenset()
-        dangling = list(filter(_dangles, cleanup.preview(bdms).plan.findings))
+        if booting is not None and not booting.allows():
+            return frozenset(cleanup.rows_alone(bdms, Reason.TIMED_OUT))
+        found = cleanup.preview(bdms)
+        cleanup.cleaner.report_not_connected(found.left_out.values())
+        kept.update(found.left_out)
+        dangling = list(filter(_dangles, found.plan.findings))
         _seen_before.last = instance.uuid, cleanup, dangling
         is_on = _is_still_on(instance)
         for finding in dangling:
             obstacle = _obstacle_to_disconnect(cleanup, finding)
             if is_on and (obstacle or not finding.is_due):
                 obstacles.append((finding, obstacle))
-            elif obstacle and finding.bdm:
+            elif obstacle and finding.bdm and finding.bdm.uuid not in kept:
                 cleanup.lines.left(finding, obstacle)
                 kept.add(finding.bdm.uuid)
     if obstacles:
@@ -263,11 +263,10 @@ def _obstacle_to_attach(found: Assessment, finding: Finding,
 
 
 def _dangles(finding: Finding) -> bool:
-    """Return whether a BDM is in the way, and the options do not ignore it."""
+    """Return whether a BDM is in the way of a new attachment."""
     return finding.bdm is not None and (
         finding.reason in _CANNOT_REATTACH
-        or not finding.decision.connect) and (
-        finding.withheld not in _CHOSEN_BY_OPERATOR)
+        or not finding.decision.connect)
 
 
 def _refusal(cleanup: InstanceCleanup, instance: Any,

@@ -176,7 +176,7 @@ HOOKS: Sequence[Hook] = (
     Hook(triggers.EVACUATE, REBUILD, Wraps.BEFORE, 'moves.before_evacuation',
          'On the new host: takes dangling mappings out of the list.',
          _GOES_ON, callers=('_do_rebuild_instance',)),
-    Hook(triggers.EVACUATE, BLOCK_DEVICE_INFO, Wraps.BEFORE,
+    Hook(triggers.RETURN, BLOCK_DEVICE_INFO, Wraps.BEFORE,
          'moves.before_disconnect',
          'On the former host, when it is back: keeps connected what another '
          'instance uses.', _ALL_DISKS,

@@ -118,7 +118,7 @@ class SettingsTest(ConfTestCase):
                 ('delete, start,start', ['start', 'delete'],
                  ['start', 'delete']),
                 ('move', ['move'], ['move', 'shelve', 'unshelve', 'evacuate',
-                                    'live_migration']),
+                                    'return', 'live_migration']),
                 ('all,start', [c.word for c in triggers.CHOICES],
                  [t.name for t in triggers.TRIGGERS if t.choice])):
             conf = self.conf('triggers = ' + given)

@@ -54,14 +54,13 @@ class PlanTest(base.TestCase):
                          [f.withheld for f in plan.findings])
 
     def test_where_a_disk_is_connected_although_its_removal_is_withheld(self):
-        """Connect it if Cinder is in doubt, or if the operator chose so."""
+        """Connect it if Cinder is in doubt."""
         plan = facts.Plan((facts.Finding(
             Reason.VOLUME_MISSING, '', make.bdm(), decision=make.REMOVE),))
         self.assertEqual(['bdm-1'], list(plan.not_connected))
         for why in Reason:
             self.assertEqual(
-                why not in (Reason.OBSERVE_MODE, Reason.NOT_SELECTED,
-                            Reason.CINDER_SUSPECT, Reason.OVER_LIMIT),
+                why not in (Reason.CINDER_SUSPECT, Reason.OVER_LIMIT),
                 bool(plan.withhold(why).not_connected), why)
 
     def test_only_one_kind_is_withheld(self):

@@ -14,7 +14,14 @@ from nova_bdm_cleanup.client.cloud import (
     held_volumes,
     inspection,
 )
-from nova_bdm_cleanup.rules import attachments, facts, guards, mappings, table
+from nova_bdm_cleanup.rules import (
+    addresses,
+    attachments,
+    facts,
+    guards,
+    mappings,
+    table,
+)
 from nova_bdm_cleanup.rules.facts import Policy
 from nova_bdm_cleanup.rules.reasons import ONLY_IN_CLOUD, Reason
 from nova_bdm_cleanup.rules.world import World
@@ -30,6 +37,7 @@ TABLES: dict[str, Any] = {
     'nova_bdm_cleanup.rules.attachments.ATTACHMENTS':
         attachments.ATTACHMENTS,
     'nova_bdm_cleanup.rules.guards.GUARDS': guards.GUARDS,
+    'nova_bdm_cleanup.rules.addresses.ADDRESSES': addresses.ADDRESSES,
     'nova_bdm_cleanup.client.cloud.held_attachments.HELD_ATTACHMENTS':
         held_attachments.HELD_ATTACHMENTS,
     'nova_bdm_cleanup.client.cloud.held_volumes.HELD_VOLUMES':

@@ -20,7 +20,6 @@ from typing import Any, Callable
 
 from nova_bdm_cleanup.node.cleanup import log_lines
 from nova_bdm_cleanup.node.cleanup.ports import (
-    Claim,
     InstancePort,
     RebootLost,
     Undecided,
@@ -63,6 +62,12 @@ class World:
         self.reused: set[str] = set()
         #: Whether Cinder shows the new volumes at these addresses as attached.
         self.neighbour_is_attached: bool | None = True
+        #: Its guest runs, and its row is new.
+        self.neighbour_runs = self.neighbour_is_young = False
+        #: The moves of the server between hosts.
+        self.moves: Sequence[facts.Move] = ()
+        #: The disks that are shown as not connected.
+        self.not_connected: list[facts.Finding] = []
         #: Volumes whose users on this host cannot be determined.
         self.undecided: set[str] = set()
         #: How Nova's swaps of volumes ended.
@@ -274,21 +279,33 @@ class Host(InstancePort):
         with self._world.call('power-off'):
             self._world.running = False
 
-    def used_by_others(self, volume_id: str) -> bool:
-        with self._world.call('used-by-others', volume_id):
-            self._decide(volume_id)
-            return volume_id in self._world.neighbours
+    def claims(self, bdms: Sequence[facts.Bdm]
+               ) -> Mapping[str, Sequence[facts.Claim]]:
+        world = self._world
+        found: dict[str, Sequence[facts.Claim]] = {}
+        with world.call('claims', *(b.volume_id or '' for b in bdms)):
+            for bdm in bdms:
+                volume_id = bdm.volume_id or ''
+                if volume_id in world.neighbours:
+                    found[bdm.uuid] = (self._claim(volume_id, may_run=True),)
+                elif volume_id in world.reused:
+                    found[bdm.uuid] = (self._claim('its volume'),)
+        return found
 
-    def is_reused(self, bdm: facts.Bdm,
-                  is_attached: Callable[[Claim], bool]) -> bool:
-        with self._world.call('is-reused', bdm.volume_id or ''):
-            self._decide(bdm.volume_id)
-            return bdm.volume_id in self._world.reused and is_attached(
-                Claim('a neighbour', 'its volume', 'its attachment'))
+    def _claim(self, volume_id: str, may_run: bool = False) -> facts.Claim:
+        return facts.Claim(
+            'a neighbour', volume_id, 'its attachment',
+            may_run=may_run or self._world.neighbour_runs,
+            is_young=self._world.neighbour_is_young)
 
-    def _decide(self, volume_id: str | None) -> None:
-        if volume_id in self._world.undecided:
-            raise Undecided('a server is moving')
+    def moves(self) -> Sequence[facts.Move]:
+        with self._world.call('moves'):
+            return self._world.moves
+
+    def check_neighbours(self, bdm: facts.Bdm) -> None:
+        with self._world.call('check-neighbours', bdm.volume_id or ''):
+            if bdm.volume_id in self._world.undecided:
+                raise Undecided('a server is moving')
 
     @contextlib.contextmanager
     def volume_lock(self, volume_id: str) -> Iterator[None]:
@@ -349,6 +366,10 @@ class Host(InstancePort):
     def report(self, finding: facts.Finding) -> None:
         with self._world.call('report'):
             self._world.reported.append(finding)
+
+    def report_not_connected(self, finding: facts.Finding) -> None:
+        with self._world.call('report-not-connected', finding.volume_id or ''):
+            self._world.not_connected.append(finding)
 
     def _take_away(self, volume_id: str | None) -> None:
         world = self._world

@@ -204,7 +204,8 @@ class LookTest(CleanerTestCase):
                  triggers.SOFT_REBOOT, 'step-failed')):
             world = broken(running=trigger.guest_is_on,
                            failing={call: error})
-            self.assertEqual(frozenset(), self.clean(world, trigger))
+            # A neighbour has its volume.
+            self.assertEqual({'bdm-9'}, self.clean(world, trigger))
             self.assert_untouched(world)
             line, = self.lines(event='skipped', reason=reason)
             self.assertIn('%s; nothing is changed, %s' % (
@@ -283,8 +284,10 @@ class SoftRebootTest(CleanerTestCase):
     def test_what_a_cleanup_would_remove(self):
         world = broken()
         self.assertEqual(DANGLING, self.clean(world))
-        look = ['look', 'server', 'swaps']
-        self.assertEqual([*look, 'bdms', *look], world.calls)
+        look = ['look', 'server', 'swaps', 'claims', 'moves']
+        self.assertEqual(
+            [*look, 'is-off', 'attaches', 'bdms', *look, 'attaches'],
+            world.calls)
         self.assertEqual(8, self.withheld('soft-reboot'))
         self.assert_untouched(world)
         self.assertEqual(DANGLING, self.clean(world, triggers.HARD_REBOOT))
@@ -294,7 +297,9 @@ class SoftRebootTest(CleanerTestCase):
                 # Attachments have a limit of their own.
                 (broken(), 'over-limit', 6),
                 (missing(1, 2), 'cinder-suspect', 2)):
-            self.assertEqual(frozenset(), self.clean(world, max_removals=2))
+            # A neighbour has a volume of the first server.
+            self.assertEqual(world.neighbours and {'bdm-9'},
+                             self.clean(world, max_removals=2))
             self.assertEqual(count, self.withheld(reason))
 
     def test_a_second_look_without_an_answer(self):
@@ -316,8 +321,8 @@ class StartTest(CleanerTestCase):
              ('bdms',), ('look',), ('server',), ('is-off',), ('swaps',),
              ('journal-begin',), ('claim',),
              ('volume-lock', 'volume-4'), ('guard', 'volume-4'),
-             ('used-by-others', 'volume-4'),
-             ('is-reused', 'volume-4'), ('disconnect', 'bdm-4'),
+             ('claims', 'volume-4'),
+             ('check-neighbours', 'volume-4'), ('disconnect', 'bdm-4'),
              ('destroy', 'bdm-4'), ('tidy', 'bdm-4'), ('report',),
              ('delete-attachment', 'attachment-4')],
             [w for w in world.timeline if w != ('journal-append',)])
@@ -346,7 +351,8 @@ class StartTest(CleanerTestCase):
 
     def test_a_guest_whose_state_is_unknown(self):
         world = stopped(failing={'is-off': RuntimeError('libvirt is away')})
-        self.assertEqual(frozenset(), self.clean(world))
+        # A neighbour has its volume.
+        self.assertEqual({'bdm-9'}, self.clean(world))
         self.assert_untouched(world)
         line, = self.lines(event='skipped', reason='step-failed')
         self.assertTrue(line.endswith('nothing is changed, the start goes on'))
@@ -366,8 +372,9 @@ class StartTest(CleanerTestCase):
         now = itertools.count()
         with mock.patch('time.monotonic', lambda: float(next(now))):
             self.clean(world)
-        # Two looks, and two requests for a witness.
-        self.assertEqual(4, self.cleaning.asking)
+        # Two looks, each with a request for a witness and one about a
+        # neighbour.
+        self.assertEqual(6, self.cleaning.asking)
 
     def test_a_start_that_is_no_longer_wanted(self):
         world = stopped(failing={'claim': RebootLost('too late')})
@@ -484,7 +491,8 @@ ACTS = (
         [disk(4)], [free(4), volume(7)], [record(4), record(7)],
         reused={'volume-4', 'volume-7'}, deleted=[disk(7)], connected=set()),
      ['destroy bdm-4', 'tidy bdm-4', 'delete-attachment attachment-4',
-      'tidy bdm-7', 'delete-attachment attachment-7'], 'another volume'),
+      'tidy bdm-7', 'delete-attachment attachment-7'],
+     'by volume its volume,'),
     ('a mapping that dangles itself has no address', reset(
         reused={'volume-4'}, neighbour_is_attached=False),
      ['disconnect bdm-4', 'destroy bdm-4', 'tidy bdm-4',
@@ -493,11 +501,12 @@ ACTS = (
         [disk(1)], [volume(1)],
         [record(1, server_id=make.OTHER_SERVER, id='attachment-2')],
         neighbours=['volume-1']),
-     ['destroy bdm-1', 'tidy bdm-1'], 'another server'),
+     ['destroy bdm-1', 'tidy bdm-1'], 'belongs to server a neighbour'),
     ('a stale attachment of a neighbour stays connected', world_of(
         [], [volume(1, multiattach=True)], [record(1)],
         neighbours=['volume-1'], deleted=[disk(1)]),
-     ['tidy bdm-1', 'delete-attachment attachment-1'], 'another server'),
+     ['tidy bdm-1', 'delete-attachment attachment-1'],
+     'belongs to server a neighbour'),
     ('a stale attachment of a deleted mapping',
      # The row was deleted in the database, or a cleanup died.
      stale(7, deleted=[disk(7)], connected={'volume-7'}),
@@ -564,7 +573,8 @@ class ActTest(CleanerTestCase):
             self.assertIn(self.why, step.subject['detail'])
             self.assertTrue({'bdm', 'attachment'} & step.subject.keys())
         # Only if an operator may want to check the device.
-        self.assertEqual(self.why in ('another volume', 'another server',
+        self.assertEqual(self.why in ('by volume its volume,',
+                                      'belongs to server a neighbour',
                                       'not even a deleted one'),
                          bool(self.lines(event='left')))
 
@@ -602,7 +612,7 @@ class WholeTest(CleanerTestCase):
              ('prepare',), ('claim',), ('power-off',), ('bdms',), ('look',),
              ('server',), ('swaps',),
              ('volume-lock', 'volume-4'), ('guard', 'volume-4'),
-             ('used-by-others', 'volume-4'), ('is-reused', 'volume-4'),
+             ('claims', 'volume-4'), ('check-neighbours', 'volume-4'),
              ('disconnect', 'bdm-4'),
              ('destroy', 'bdm-4'), ('tidy', 'bdm-4'), ('report',),
              ('delete-attachment', 'attachment-4')],
@@ -686,7 +696,7 @@ FAILURES = (
     (('prepare',), '', 'failed'),
     (('volume-lock', 'volume-4'), '', 'failed'),
     # Nova's own reboot would disconnect it without this check.
-    (('used-by-others', 'volume-4'), '', 'failed'),
+    (('claims', 'volume-4'), '', 'failed'),
     (('disconnect', 'bdm-4'), '', 'failed'),
     (('destroy', 'bdm-4'), 'disconnect', 'failed'),
     (('delete-attachment', 'attachment-4'), 'destroy', 'failed'),
@@ -716,7 +726,7 @@ class FailingStepTest(CleanerTestCase):
         self.assertEqual(is_general, 'bdm-2' in world.rows)
         self.assertEqual(is_general, 'power-off' not in world.calls)
         self.assertIn(
-            '%s: no luck; ' % {'used-by-others': 'neighbours'}.get(
+            '%s: no luck; ' % {'claims': 'neighbours'}.get(
                 self.call[0], self.call[0])
             if self.event == 'failed' else 'no luck',
             self.lines(event=self.event)[0])
@@ -817,7 +827,8 @@ class LimitTest(CleanerTestCase):
     def test_more_than_one_reboot_or_one_hour_may_have(self):
         for limit in ({'max_removals': 5}, {'max_removals_per_hour': 3}):
             world = broken()
-            self.assertEqual(frozenset(), self.clean(world, **limit))
+            # A neighbour has its volume.
+            self.assertEqual({'bdm-9'}, self.clean(world, **limit))
             self.assertEqual(6, self.withheld('over-limit'))
             # Attachments are still deleted.
             self.assertEqual(
