@@ -42,11 +42,14 @@ class Watcher:
     """The audit rounds and the metrics of one nova-compute.
 
     :param process: the record of it
+    :param uptime: gives the time of a clock that is never set
     """
 
     def __init__(self, manager: Any, process: Process,
-                 clock: Callable[[], float] = time.time) -> None:
+                 clock: Callable[[], float] = time.time,
+                 uptime: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        self._uptime = uptime
         self._manager = manager
         self._metrics: metrics.MetricsFile | None = None
         if CONF[GROUP].metrics_file:
@@ -104,7 +107,7 @@ class Watcher:
             self._failed = Audit(
                 NovaNode(self._manager, context), self._store,
                 settings.policy, settings.audit_interval, context.request_id,
-                options.counters(CONF), self._clock,
+                options.counters(CONF), self._clock, self._uptime,
             ).round(self._failed, self._plan)
         except Exception:
             # The thread has no caller that could log it.

@@ -105,6 +105,8 @@ class Audit:
     counters: Counters
     #: Gives the time since the epoch.
     now: Callable[[], float] = time.time
+    #: Gives the time of a clock that is never set.
+    uptime: Callable[[], float] = time.monotonic
     #: Seconds that the next question of this round may take.
     question_timeout: float = dataclasses.field(init=False)
     #: After this moment of the round, no batch is split.
@@ -117,7 +119,7 @@ class Audit:
         :param next_one: gives the time of the next round
         :returns: how many rounds have failed in a row; 0: this one succeeded
         """
-        begun, moment = time.monotonic(), self.now()
+        begun, moment, uptime = time.monotonic(), self.now(), self.uptime()
         self.question_timeout = (
             self.policy.timeout * _QUESTION_SHARE_OF_TIMEOUT)
         self.split_until = begun + self.interval / 2
@@ -133,7 +135,7 @@ class Audit:
                 requests=self.node.requests(), seconds=seconds,
                 next=next_one())
             changes = self.store.record_success(
-                moment, self.interval, done, found,
+                moment, uptime, self.interval, done, found,
                 {s.server.uuid for s in servers
                  if s.server.uuid not in audited})
         except Exception as exc:

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 import dataclasses
+import math
 import sqlite3
 from typing import NamedTuple
 
@@ -76,13 +77,23 @@ class FindingStore:
                  max_bytes: int = MAX_BYTES) -> None:
         self._database = Database(path, max_bytes)
         self._host = host
+        #: When this process has first seen each finding that is there, on a
+        #: clock that is never set.  Another process has another such clock, so
+        #: the store does not keep these times.
+        self._seen: dict[tuple[str, str, str], float] = {}
 
-    def record_success(self, moment: float, interval: float, done: Round,
-                       found: Sequence[RecordedFinding],
+    def record_success(self, moment: float, uptime: float, interval: float,
+                       done: Round, found: Sequence[RecordedFinding],
                        skipped: Collection[str]) -> Changes:
         """Record a round that succeeded.
 
+        A finding is new when it was first seen an interval ago: by the clock,
+        and by the uptime if this process has seen it.  So a clock that is set
+        forward makes no finding new, unless nova-compute was restarted.
+
         :param moment: when it began
+        :param uptime: the same on a clock that is never set, which starts with
+            this process or before
         :param interval: seconds from one round to the next
         :param done: the round
         :param found: all findings of the round
@@ -91,8 +102,10 @@ class FindingStore:
         :raises StoreError: when it cannot be recorded; nothing has changed
         """
         def change(connection: sqlite3.Connection) -> Changes:
-            changes = _compare(self._findings(connection), found, skipped,
-                               moment, interval)
+            changes = _compare(
+                self._findings(connection), found, skipped, moment,
+                interval * _SEEN_TWICE_SHARE_OF_INTERVAL,
+                {key: uptime - seen for key, seen in self._seen.items()})
             connection.execute('DELETE FROM finding WHERE host = ?',
                                (self._host,))
             connection.executemany(
@@ -103,8 +116,14 @@ class FindingStore:
             self._record(connection, done)
             return changes
 
-        return self._database.write(
+        changes = self._database.write(
             change, sum(len(s.explanation) + 300 for s in found))
+        present = {finding.key for finding in changes.present}
+        self._seen = {
+            **{finding.key: uptime for finding in found},
+            **{key: seen for key, seen in self._seen.items()
+               if key in present}}
+        return changes
 
     def record_failure(self, done: Round) -> None:
         """Record a round that failed; the findings stay."""
@@ -140,7 +159,14 @@ class FindingStore:
 
 def _compare(recorded: Sequence[RecordedFinding],
              found: Sequence[RecordedFinding], skipped: Collection[str],
-             moment: float, interval: float) -> Changes:
+             moment: float, apart: float,
+             ages: Mapping[tuple[str, str, str], float]) -> Changes:
+    """Return the changes that a round makes.
+
+    :param apart: the seconds between two rounds that have seen a finding
+    :param ages: the seconds since this process has first seen each finding, by
+        key
+    """
     before = {finding.key: finding for finding in recorded}
     present = {key: finding for key, finding in before.items()
                if finding.server in skipped}
@@ -150,8 +176,8 @@ def _compare(recorded: Sequence[RecordedFinding],
         # A clock that was set back must not make an old finding new.
         first = moment if old is None else min(old.first, moment)
         announced = old is not None and old.announced
-        if not announced and (
-                moment - first >= interval * _SEEN_TWICE_SHARE_OF_INTERVAL):
+        if not announced and apart <= min(
+                moment - first, ages.get(finding.key, math.inf)):
             new.append(finding.key)
             announced = True
         present[finding.key] = dataclasses.replace(

@@ -52,7 +52,7 @@ class _AuditRoundTestCase(scenario.ScenarioTestCase):
         self.manager = self.cloud.nova.computes[host].manager
         self.watcher = periodic.Watcher(
             self.manager, process_record.record(scenario.CONF, ALWAYS_ON),
-            lambda: self._clock)
+            lambda: self._clock, lambda: self._clock)
 
     def run_round(self, during: Callable[[], Any] | None = None
               ) -> list[LoggedFinding]:

@@ -126,7 +126,8 @@ class StatusCommandTest(base.CommandTest):
     def audited(self, *seen, rounds=2):
         """Record rounds, the last one at noon, and their findings."""
         for ago in reversed(range(rounds)):
-            self.store().record_success(base.NOON - ago * 3600, 3600, Round(
+            moment = base.NOON - ago * 3600
+            self.store().record_success(moment, moment, 3600, Round(
                 succeeded=base.NOON, servers=7, volumes=21, requests=3,
                 seconds=0.25, next=base.NOON + 3600), seen, ())
         journal = Journal(self.path, base.MIB4)

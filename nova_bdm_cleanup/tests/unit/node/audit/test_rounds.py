@@ -205,7 +205,7 @@ class RoundTestCase(base.TestCase):
         self.addCleanup(logger.setLevel, logger.level)
         logger.setLevel(logging.DEBUG)
         self.path = os.path.join(self.tempdir(), 'a', 'store')
-        self.now = make.NOW.timestamp()
+        self.now, self.uptime = make.NOW.timestamp(), 50.0
         self.node = Node()
         self.counters = fakes.Counters()
         self.failed = 0
@@ -216,15 +216,19 @@ class RoundTestCase(base.TestCase):
     def plan(self):
         return self.now + HOUR
 
-    def round(self, later=HOUR):
-        """Run a round, as a nova-compute that has just started."""
-        self.now += later
+    def round(self, later=HOUR, store=None):
+        """Run a round.
+
+        :param store: that of a nova-compute that runs; None: of one that has
+            just started
+        """
+        self.now, self.uptime = self.now + later, self.uptime + later
         self.node.calls = []
         self.node.sent = 0
         self.logged.found = []
         self.failed = Audit(
-            self.node, self.store(), self.policy, HOUR, 'req-1',
-            self.counters, lambda: self.now,
+            self.node, store or self.store(), self.policy, HOUR, 'req-1',
+            self.counters, lambda: self.now, lambda: self.uptime,
         ).round(self.failed, self.plan)
         return self.logged.found
 
@@ -332,6 +336,21 @@ class FindingTest(RoundTestCase):
         # Nothing was removed or withheld.
         self.assertEqual(({}, {}), (self.counters.removals,
                                     self.counters.refusals))
+
+
+class ClockTest(RoundTestCase):
+
+    def test_a_clock_that_is_set_forward(self):
+        """Check that two rounds a minute apart do not count as two."""
+        self.node.server(1)
+        self.node.lose_volume('1-0')
+        store = self.store()
+        self.round(store=store)
+        self.now += HOUR
+        [last] = self.round(60, store)
+        self.assertIn('new: 0, gone: 0, seen once: 1', last['text'])
+        found, last = self.round(store=store)
+        self.assertIn('new: 1, gone: 0, seen once: 0', last['text'])
 
 
 class NoFindingTest(RoundTestCase):

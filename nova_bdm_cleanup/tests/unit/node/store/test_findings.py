@@ -50,7 +50,7 @@ class FindingStoreTestCase(base.TestCase):
         """Record a round; return the changes."""
         self.now += later
         changes = self.store(host).record_success(
-            self.now, HOUR, Round(succeeded=self.now), seen, busy)
+            self.now, self.now, HOUR, Round(succeeded=self.now), seen, busy)
         self.assertEqual(changes.present, self.store(host).findings())
         return changes.new, changes.gone
 
@@ -66,6 +66,78 @@ class LifeCycleTest(FindingStoreTestCase):
         self.assertEqual(((), (latest,)), self.round())
 
 
+class ClockTest(FindingStoreTestCase):
+    """Rounds of one process whose clock is set meanwhile."""
+
+    def setUp(self):
+        super().setUp()
+        self.uptime = 50.0
+        self.process = self.store()
+
+    def round_after(self, passed, step=0.0, seen=(1,), busy=()):
+        """Record a round; return the numbers of the new findings."""
+        self.now, self.uptime = self.now + passed + step, self.uptime + passed
+        changes = self.process.record_success(
+            self.now, self.uptime, HOUR, Round(succeeded=self.now),
+            tuple(map(sighting, seen)), busy)
+        return [int(s.subject[-1]) for s in changes.new]
+
+    def test_a_step_forward(self):
+        self.assertEqual([], self.round_after(0))
+        self.assertEqual([], self.round_after(60, step=HOUR))
+        self.assertEqual([], self.round_after(HOUR / 2))
+        self.assertEqual([1], self.round_after(HOUR / 2))
+
+    def test_a_step_back_only_delays(self):
+        self.assertEqual([], self.round_after(0))
+        self.assertEqual([], self.round_after(HOUR, step=-3 * HOUR))
+        self.assertEqual([1], self.round_after(HOUR))
+
+    def test_a_finding_that_was_gone(self):
+        self.round_after(0)
+        self.round_after(HOUR, seen=())
+        self.assertEqual([], self.round_after(HOUR))
+        self.assertEqual([], self.round_after(60, step=HOUR))
+
+    def test_a_server_that_was_busy(self):
+        self.round_after(0)
+        self.assertEqual([], self.round_after(
+            60, step=HOUR, seen=(), busy=('server-1',)))
+        self.assertEqual([], self.round_after(60))
+        self.assertEqual([1], self.round_after(HOUR))
+
+    def test_a_restart_leaves_the_wall_clock_only(self):
+        self.round_after(0)
+        self.process, self.uptime = self.store(), 0.0
+        self.assertEqual([1], self.round_after(60, step=HOUR))
+
+    def test_a_step_after_a_restart(self):
+        self.round_after(0)
+        self.process, self.uptime = self.store(), 0.0
+        self.assertEqual([], self.round_after(60))
+        # This process has seen it a minute ago.
+        self.assertEqual([], self.round_after(60, step=HOUR))
+        self.assertEqual([1], self.round_after(HOUR))
+
+    def test_a_server_that_was_busy_after_a_restart(self):
+        self.round_after(0)
+        self.process, self.uptime = self.store(), 0.0
+        self.round_after(HOUR, seen=(), busy=('server-1',))
+        self.assertEqual([1], self.round_after(60))
+
+    def test_a_round_that_is_not_recorded(self):
+        self.fail_to_record()
+        self.assertEqual([], self.round_after(60))
+        self.assertEqual([], self.round_after(0.95 * HOUR - 30, step=HOUR))
+        self.assertEqual([1], self.round_after(30))
+
+    def fail_to_record(self):
+        """See a finding in a round that the store cannot record."""
+        many = [sighting(n, explanation='x' * 1000) for n in range(1, 5000)]
+        self.assertRaises(StoreError, self.process.record_success, self.now,
+                          self.uptime, HOUR, Round(), many, ())
+
+
 class RoundTest(FindingStoreTestCase):
 
     done = Round(succeeded=NOON, servers=7, volumes=21, requests=3,
@@ -77,7 +149,7 @@ class RoundTest(FindingStoreTestCase):
         self.assertFalse(os.path.exists(os.path.dirname(self.path)))
 
     def test_rounds_and_findings_are_read_as_written(self):
-        self.store().record_success(NOON, HOUR, self.done, (), ())
+        self.store().record_success(NOON, 0.0, HOUR, self.done, (), ())
         self.assertEqual(self.done, self.store().last_round())
         failed = dataclasses.replace(
             self.done, failed=3, problem='é\nno', next=NOON + 8 * HOUR)
@@ -86,7 +158,7 @@ class RoundTest(FindingStoreTestCase):
         self.assertEqual(Round(), self.store('compute2').last_round())
         seen = (sighting(volume=None, attachment=None, device=None),
                 sighting(2, explanation='é\n'))
-        self.store().record_success(NOON, HOUR, self.done, seen, ())
+        self.store().record_success(NOON, 0.0, HOUR, self.done, seen, ())
         self.assertEqual(seen, self.store().findings())
 
 
@@ -146,31 +218,41 @@ class RoundsMachine(stateful.RuleBasedStateMachine):
         super().__init__()
         self.directory = tempfile.mkdtemp()
         self.path = os.path.join(self.directory, 'store')
-        self.now = NOON
+        self.now, self.uptime = NOON, 0.0
         #: By host and key: since when each round has found it, and
         #: whether it was logged.
         self.open = {'compute1': {}, 'compute2': {}}
+        #: By host: its process, and since when that has found what.
+        self.processes = {host: (self.store(host), {}) for host in self.open}
 
     def teardown(self):
         shutil.rmtree(self.directory)
 
+    def store(self, host):
+        return FindingStore(self.path, host, 4 * MIB)
+
+    @stateful.rule(host=st.sampled_from(['compute1', 'compute2']))
+    def restart(self, host):
+        self.processes[host] = self.store(host), {}
+
     @stateful.rule(host=st.sampled_from(['compute1', 'compute2']),
                    seen=st.sets(keys, max_size=5),
                    busy=st.sets(st.sampled_from(['server-1', 'server-2'])),
-                   # A clock that is set back only delays the log lines.
                    later=st.sampled_from(
-                       [60, 0.9 * HOUR, 0.96 * HOUR, 5 * HOUR, -10 * HOUR]),
+                       [60, 0.9 * HOUR, 0.96 * HOUR, 5 * HOUR]),
+                   # The clock is set.
+                   step=st.sampled_from([0, 0, HOUR, -10 * HOUR]),
                    fate=st.sampled_from(['well', 'well', 'well', 'failure']))
-    def round(self, host, seen, busy, later, fate):
-        self.now += later
+    def round(self, host, seen, busy, later, step, fate):
+        self.now, self.uptime = self.now + later + step, self.uptime + later
         # Busy servers are not audited.
         seen = {key for key in seen if key[0] not in busy}
-        store = FindingStore(self.path, host, 4 * MIB)
+        store, seen_here = self.processes[host]
         if fate == 'failure':
             store.record_failure(Round(failed=1, problem='no'))
             return
         changes = store.record_success(
-            self.now, HOUR, Round(succeeded=self.now),
+            self.now, self.uptime, HOUR, Round(succeeded=self.now),
             [sighting(server=server, subject=subject, reason=reason)
              for server, subject, reason in seen], busy)
         known = self.open[host]
@@ -181,10 +263,16 @@ class RoundsMachine(stateful.RuleBasedStateMachine):
         for key in seen:
             first, announced = known.get(key, (self.now, False))
             first = min(first, self.now)
-            if not announced and self.now - first >= 0.95 * HOUR:
+            is_apart = (
+                self.now - first >= 0.95 * HOUR
+                and self.uptime - seen_here.get(key, -HOUR) >= 0.95 * HOUR)
+            if not announced and is_apart:
                 expected_new.add(key)
                 announced = True
             known[key] = first, announced
+            seen_here.setdefault(key, self.uptime)
+        for key in gone:
+            seen_here.pop(key, None)
         assert sorted(expected_new) == sorted(s.key for s in changes.new)
         assert sorted(expected_gone) == sorted(s.key for s in changes.gone)
 
@@ -193,7 +281,7 @@ class RoundsMachine(stateful.RuleBasedStateMachine):
         for host, known in self.open.items():
             assert known == {
                 k.key: (k.first, k.announced)
-                for k in FindingStore(self.path, host).findings()}
+                for k in self.store(host).findings()}
 
 
 class ModelTest(base.TestCase):
