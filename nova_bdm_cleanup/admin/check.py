@@ -13,6 +13,7 @@ import argparse
 from importlib import metadata
 import os
 import pathlib
+import re
 import time
 from typing import Any, Callable, Optional
 
@@ -40,6 +41,9 @@ _SERVICE_ROLE = 'service'
 
 _NO_CREDENTIALS = 'not checked without credentials in [cinder]'
 
+
+#: By this device os-brick learns the SDC GUID of a host with PowerFlex.
+_POWERFLEX_DEVICE = '/dev/scini'
 
 #: The code, and what to set; None: the check passes.
 _Found = Optional[tuple[Code, str]]
@@ -112,6 +116,21 @@ class Checks(upgradecheck.UpgradeCommands):
         return (Code.FAILURE, 'this Nova is not supported, and would be left '
                 'unchanged: %s' % '; '.join(differences)
                 ) if differences else None
+
+    def os_brick(self) -> _Found:
+        """Tell what this release of os-brick does otherwise."""
+        text = metadata.version('os-brick')
+        version = tuple(map(int, re.findall(r'\d+', text)[:3]))
+        if version < (6, 11, 1) or (6, 12) <= version < (7,):
+            return Code.SUCCESS, (
+                'os-brick %s can leave devices if a host has several iSCSI '
+                'sessions to one portal of a target; the removal of such a '
+                'disk stops (step-failed). 6.11.1 and 7.0 do not' % text)
+        if version >= (7,) and os.path.exists(_POWERFLEX_DEVICE):
+            return Code.SUCCESS, (
+                'os-brick %s does not disconnect PowerFlex volumes from the '
+                'host; Cinder does when the attachment is deleted' % text)
+        return None
 
     def options(self) -> _Found:
         """Check that all keys and values of ``[bdm_cleanup]`` are valid."""
@@ -237,6 +256,7 @@ class Checks(upgradecheck.UpgradeCommands):
     _upgrade_checks = tuple((title, _guarded(check)) for title, check in (
         ('Plugin', plugin),
         ('Nova', nova),
+        ('os-brick', os_brick),
         ('Options', options),
         ('Journal', journal),
         ('Running nova-compute', running),

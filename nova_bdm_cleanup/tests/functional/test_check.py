@@ -26,9 +26,9 @@ _PAGE = base.CHECKOUT / 'doc' / 'source' / 'guide' / 'cli' / 'check.rst'
 _CHECK = [sys.executable, '-W', 'ignore', '-m', 'nova_bdm_cleanup.admin.main',
           'check']
 
-_NAMES = ['Plugin', 'Nova', 'Options', 'Journal', 'Running nova-compute',
-          'Metrics file', 'Credentials for Cinder', 'Service token',
-          'Cinder version', 'Cinder']
+_NAMES = ['Plugin', 'Nova', 'os-brick', 'Options', 'Journal',
+          'Running nova-compute', 'Metrics file', 'Credentials for Cinder',
+          'Service token', 'Cinder version', 'Cinder']
 
 
 class CheckTest(base.FunctionalTestCase):

@@ -90,6 +90,30 @@ class HostTest(CheckCase):
         self.configure('[bdm_cleanup]', 'timeout = 0')
         self.expect(Code.FAILURE, 'options', '[bdm_cleanup] timeout')
 
+    def test_os_brick(self) -> None:
+        powerflex = os.path.join(self.directory, 'scini')
+        self.useFixture(fixtures.MockPatchObject(
+            check, '_POWERFLEX_DEVICE', powerflex))
+        version = self.useFixture(fixtures.MockPatch(
+            'importlib.metadata.version', autospec=True)).mock
+        for has_powerflex in (False, True):
+            if has_powerflex:
+                with open(powerflex, 'w'):
+                    pass
+            for version.return_value in (
+                    '5.2.4', '6.11.0', '6.12.0', '6.14.0'):
+                self.expect(Code.SUCCESS, 'os_brick', version.return_value,
+                            'iSCSI', '6.11.1 and 7.0')
+            self.expect_of('6.11.1', version)
+            for number in ('7.0.0', '7.1.0.dev3', '10.0'):
+                self.expect_of(number, version, *(
+                    ('PowerFlex', number) if has_powerflex else ()))
+
+    def expect_of(self, number: str, version: mock.Mock, *words: str) -> None:
+        version.return_value = number
+        self.expect(Code.SUCCESS, 'os_brick', *words)
+        version.assert_called_with('os-brick')
+
     def test_journal(self) -> None:
         self.expect(Code.SUCCESS, 'journal')
         blocked = os.path.join(self.directory, 'blocked')
