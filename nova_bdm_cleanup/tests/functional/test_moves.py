@@ -296,3 +296,48 @@ class IncompleteMoveTest(moving.MoveTestCase, commands.CommandTestCase):
         """Run ``nova-manage placement audit --delete``."""
         self.assertEqual(4, manage.PlacementCommands().audit(
             verbose=True, delete=True))
+
+
+class HalfMovedTest(moving.MoveTestCase, commands.CommandTestCase):
+    """Operations that die before they save the new attachment of a disk."""
+
+    def die_in(self, act, server):
+        """Have an operation die; return the disk that is half moved."""
+        volume = server.volumes[1]
+        save = objects.BlockDeviceMapping.save
+
+        def fail(row):
+            if row.volume_id == volume:
+                raise OSError('nova-compute died')
+            save(row)
+
+        with fixtures.MockPatchObject(objects.BlockDeviceMapping, 'save',
+                                      fail):
+            act(server)
+        self.assertEqual('ERROR', self.look_on_current_host(server).status)
+        found = self.run_audit(*commands.NO_WAITING, server=server)
+        self.assertEqual('half-moved', found[volume][0])
+        return volume
+
+    def test_cold_migration(self):
+        server = self.healthy_server()
+        self.die_in(self.migrate, server)
+        for _, action in self.run_audit(*commands.NO_WAITING,
+                                        server=server).values():
+            self.run_action(action, HERE)
+        self.check_moved(server, None, HERE)
+
+    def test_evacuation(self):
+        """Evacuate the server again, as the runbook says."""
+        server = self.healthy_server()
+        volume = self.die_in(self.evacuate, server)
+        self.evacuate(server)
+        self.assertEqual(THERE, self.host_of(server))
+        self.assertTrue(self.look_on_current_host(server).has_disk(volume))
+        # What the first one has left goes with the next hard reboot.
+        self.come_back()
+        self.cloud.reboot(server)
+        self.assert_healthy(self.look_on_current_host(server), server.root,
+                            *server.volumes)
+        self.assertEqual({}, self.run_audit(*commands.NO_WAITING,
+                                            server=server))
