@@ -160,12 +160,14 @@ _AFTER_THE_RULES: tuple[Text[Outcome], ...] = (
         'the removal cannot be recorded in the journal'),
 
     # When the guest is off
-    Text('a second look does not find the same as the first',
+    Text('a second look does not find the same as the first, or a record of '
+        'the disk has changed since then',
         Outcome(Reason.SECOND_LOOK_DIFFERS, Action.WITHHOLD),
         'the second look found something else'),
 
     Text('``timeout`` is over: of this cleanup, or of all cleanups of one '
-        'start of nova-compute',
+        'start of nova-compute; or it leaves no time to wait until the '
+        'records are ``settle_time`` old',
         Outcome(Reason.TIMED_OUT, Action.WITHHOLD),
         '[bdm_cleanup] timeout is exceeded; the next cleanup of the server '
         'tries again'),

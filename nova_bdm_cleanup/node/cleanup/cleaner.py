@@ -32,6 +32,13 @@ from nova_bdm_cleanup.rules.reasons import Reason
 
 T = TypeVar('T')
 
+#: How often a cleanup waits for records to settle: a second time for a clock
+#: that is ahead of this host's, or a change during the first wait.
+_MAX_WAITS = 2
+
+_NOT_SETTLED = ('its records are younger than [bdm_cleanup] settle_time, and '
+                'there is no time to wait longer')
+
 
 def _utcnow() -> datetime.datetime:
     return datetime.datetime.now(datetime.timezone.utc)
@@ -55,6 +62,8 @@ class Assessment:
         default_factory=dict)
     #: The number of attachments read, if Cinder has too many of them.
     cut_after: int | None = None
+    #: How long until all that the due removals rest on is settled.
+    unsettled_for: datetime.timedelta = datetime.timedelta(0)
     #: The mappings that the hourly limit keeps: their disks are connected.
     over_limit: frozenset[str] = frozenset()
 
@@ -77,6 +86,8 @@ class Cleaner:
     server: facts.Server
     #: Gives the time, with its time zone.
     now: Callable[[], datetime.datetime] = _utcnow
+    #: Waits for some seconds.
+    wait: Callable[[float], None] = time.sleep
 
     def __post_init__(self) -> None:
         #: The findings, as :meth:`clean` acted on them.
@@ -100,6 +111,11 @@ class Cleaner:
             or not
         """
         found = self._look_first(bdms)
+        try:
+            found = self._settle(
+                found, lambda now: self._look(now, closely=True))
+        except Exception as exc:
+            found = self._unanswered(found, exc)
         with contextlib.ExitStack() as locks:
             if found.plan.due and not self.trigger.guest_is_on:
                 try:
@@ -163,6 +179,9 @@ class Cleaner:
         :raises Exception: why Nova or Cinder did not answer
         """
         found = self._assess(bdms, self._ask_cinder(bdms), guest_is_on=True)
+        if self.trigger.removes and not self.trigger.withheld_for:
+            found = self._settle(found, lambda now: self._assess(
+                now, self._ask_cinder(now, closely=True), guest_is_on=True))
         plan = found.plan
         try:
             spent = (self.journal.spent(self._account(MAPPINGS))
@@ -185,6 +204,29 @@ class Cleaner:
             left_out = self.rows_alone(bdms, reason)
             return Assessment(not_connected=left_out, left_out=left_out)
 
+    def _settle(self, found: Assessment,
+                look: Callable[[Sequence[facts.Bdm]], Assessment]
+                ) -> Assessment:
+        """Wait until all that the due removals rest on is settled.
+
+        A younger record may not be in every database yet.  The guest is still
+        on, and nothing has been changed.
+
+        :param look: takes the mappings, and looks closely
+        :returns: the result of the last look
+        """
+        for _ in range(_MAX_WAITS):
+            seconds = found.unsettled_for.total_seconds()
+            if not 0.0 < seconds < self.deadline.remaining:
+                break
+            self.log.waiting(found.plan.due[0], seconds)
+            self.wait(seconds)
+            found = look(self.instance.bdms())
+        if found.unsettled_for:
+            found = dataclasses.replace(found, plan=found.plan.withhold(
+                Reason.TIMED_OUT, _NOT_SETTLED))
+        return found
+
     def _look_again(self, first: Assessment) -> Assessment:
         """Return the first plan without the actions that are no longer due.
 
@@ -194,16 +236,22 @@ class Cleaner:
         try:
             second = self._look(self.instance.bdms(), closely=True)
         except Exception as exc:
-            reason = self._reason_of(exc)
-            self.log.skipped(reason, exc)
-            return dataclasses.replace(
-                first, plan=first.plan.withhold(reason))
+            return self._unanswered(first, exc)
+        plan = rules.confirm(first.plan, second.plan)
+        if second.unsettled_for and not self.trigger.withheld_for:
+            plan = plan.withhold(Reason.SECOND_LOOK_DIFFERS)
         return dataclasses.replace(
-            first, plan=rules.confirm(first.plan, second.plan),
+            first, plan=plan,
             not_connected={
                 uuid: finding for uuid, finding in second.not_connected.items()
                 if uuid not in first.over_limit or uuid in second.left_out},
             left_out=second.left_out)
+
+    def _unanswered(self, found: Assessment, error: Exception) -> Assessment:
+        """Log that the next look failed; nothing is removed without it."""
+        reason = self._reason_of(error)
+        self.log.skipped(reason, error)
+        return dataclasses.replace(found, plan=found.plan.withhold(reason))
 
     def _look(self, bdms: Sequence[facts.Bdm],
               closely: bool = False) -> Assessment:
@@ -237,8 +285,10 @@ class Cleaner:
                 plan.withhold(Reason.OBSERVE_MODE), volumes=answers.volumes,
                 cut_after=cut_after)
         plan = self._apply_rule_of_addresses(plan, snapshot)
-        return Assessment(plan, plan.not_connected, plan.left_out,
-                          answers.volumes, cut_after)
+        return Assessment(
+            plan, plan.not_connected, plan.left_out, answers.volumes,
+            cut_after,
+            rules.unsettled_for(plan, snapshot, self.policy, self.now()))
 
     def _apply_rule_of_addresses(self, plan: Plan,
                                  snapshot: facts.Snapshot) -> Plan:

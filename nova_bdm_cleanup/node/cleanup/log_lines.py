@@ -83,6 +83,14 @@ class LogLines:
                 self._line(finding.reason.level, 'kept', finding.reason,
                            finding.explanation, finding)
 
+    def waiting(self, finding: facts.Finding, seconds: float) -> None:
+        """Log that a cleanup waits, and for what."""
+        self._line(levels.INFO, 'waiting', finding.reason,
+                   '%s; the cleanup looks again in %.1f s: a record of this '
+                   'disk is younger than [bdm_cleanup] settle_time, so reads '
+                   'of the databases may not show it yet' % (
+                       finding.explanation, seconds), finding)
+
     def removing(self, finding: facts.Finding) -> None:
         """Log that an action begins: what is removed, and why."""
         if finding.bdm is not None and not finding.disconnect:

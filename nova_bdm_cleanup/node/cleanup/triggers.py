@@ -74,6 +74,8 @@ class Trigger:
     guest_is_on: bool = False
     #: Nova holds its lock of the instance.  Otherwise the cleanup takes it.
     nova_holds_lock: bool = False
+    #: It removes something, unless that is withheld.
+    removes: bool = True
     #: The host that Nova names for the instance.
     instance_host: InstanceHost = InstanceHost.THIS
     #: The driver is given the addresses in the rows.  A server that comes to
@@ -245,7 +247,8 @@ DELETE = Trigger(
     goes_on='the server is deleted',
     next_try='nothing remains to be done',
     payer=Payer.PROJECT,
-    choice=DELETES)
+    choice=DELETES,
+    removes=False)
 
 #: The periodic audit.  It changes nothing, and has no hook.
 AUDIT = Trigger(

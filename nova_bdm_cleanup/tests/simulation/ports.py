@@ -315,7 +315,8 @@ class Harness:
     def cleaner(self, *arguments: Any) -> cleaner.Cleaner:
         """Return a cleaner by the clock of its host."""
         return functools.partial(
-            _Cleaner, now=self.world.host_now)(*arguments)
+            _Cleaner, now=self.world.host_now,
+            wait=self.world.wait)(*arguments)
 
     def utcnow(self, with_timezone: bool = False) -> datetime.datetime:
         """Stand in for that of ``oslo_utils.timeutils``."""

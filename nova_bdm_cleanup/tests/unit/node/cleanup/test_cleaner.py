@@ -119,6 +119,8 @@ class CleanerTestCase(base.TestCase):
         super().setUp()
         self.useFixture(base.NoSyncing())
         self.time = 0.0
+        #: The seconds of each wait for records to settle.
+        self.waited = []
         #: The store of the last cleanup, and the start of its part of the log.
         self.path = ''
         self.begin = 0
@@ -134,7 +136,13 @@ class CleanerTestCase(base.TestCase):
             world.journal(self.path),
             log_lines.LogLines(None, 'req-1', trigger), policy, trigger,
             Deadline(policy.timeout, lambda: self.time),
-            make.server(project=project), lambda: make.NOW)
+            make.server(project=project), lambda: make.ago(-self.time),
+            lambda seconds: self.wait(world, seconds))
+
+    def wait(self, world, seconds):
+        with world.call('wait'):
+            self.waited.append(seconds)
+            self.time += seconds
 
     def clean(self, world, trigger=None, **arguments):
         """Run the cleanup of one reboot, or of another trigger."""
