@@ -36,6 +36,6 @@ class TriggersTest(base.TestCase):
     def test_who_is_charged(self) -> None:
         """Check that a project pays for what its members can ask for."""
         self.assertEqual(
-            {'host_boot', 'evacuate', 'live_migration', 'audit'},
+            {'host_boot', 'evacuate', 'return', 'live_migration', 'audit'},
             {each.name for each in (*triggers.TRIGGERS, triggers.AUDIT)
              if each.payer is triggers.Payer.HOST})
