@@ -40,8 +40,7 @@ def deleted(plan):
 def foreign(seen, volume_id):
     """Return whether only attachments that a mapping names count."""
     volume = seen.volumes.get(volume_id)
-    return volume is not None and volume.project == make.OTHER_PROJECT and \
-        all(b.attachment_id for b in seen.bdms if b.volume_id == volume_id)
+    return volume is not None and volume.project == make.OTHER_PROJECT
 
 
 def ours(seen, volume_id):
