@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from nova import objects
 from nova.compute import vm_states
 
-from nova_bdm_cleanup.node import credentials
+from nova_bdm_cleanup.node import credentials, operations
 from nova_bdm_cleanup.node.audit.cinder import AuditCinder
 from nova_bdm_cleanup.node.audit.rounds import HostServer
 from nova_bdm_cleanup.node.instance import mapping_of, server_of
@@ -19,6 +19,7 @@ from nova_bdm_cleanup.openstack.api import Api, Budget
 from nova_bdm_cleanup.openstack.cinder import NOVA_CONF, VOLUME_MICROVERSION
 from nova_bdm_cleanup.openstack.deadline import Deadline
 from nova_bdm_cleanup.rules import spelling
+from nova_bdm_cleanup.rules.facts import Move
 
 #: The BDMs of this many servers are read in one query.
 _SERVERS_PER_QUERY = 200
@@ -72,6 +73,9 @@ class NovaNode:
     def witnesses(self, server: str) -> Iterable[str]:
         return Neighbours(self._context, self._instances[server],
                           self._manager.host).volumes()
+
+    def moves(self, server: str) -> Sequence[Move]:
+        return operations.moves(self._context, server)
 
     def requests(self) -> int:
         return sum(self._budget.made.values())

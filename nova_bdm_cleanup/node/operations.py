@@ -15,15 +15,7 @@ from typing import Any
 from nova import objects
 from nova.compute import instance_actions
 
-from nova_bdm_cleanup.rules.facts import Ending, Move, Progress
-
-#: The states of a revert, in which a server goes back to its former host.
-_REVERT_STATES = ('reverting', 'reverted')
-
-#: The states of a migration that has ended, and has not failed.
-_COMPLETE_STATES = ('completed', 'confirmed', 'done', 'finished', 'reverted')
-
-_FAILED_STATES = ('cancelled', 'error', 'failed')
+from nova_bdm_cleanup.rules.facts import Ending, Move
 
 
 def swaps(context: Any, server: str) -> Ending:
@@ -56,19 +48,9 @@ def moves(context: Any, server: str) -> Sequence[Move]:
              and migration.source_compute != migration.dest_compute]
     found.sort(key=lambda migration: (migration.created_at, migration.id),
                reverse=True)
-    return [_move(migration) for migration in found]
-
-
-def _move(migration: Any) -> Move:
-    hosts = migration.source_compute, migration.dest_compute
-    origin, target = (reversed(hosts) if migration.status in _REVERT_STATES
-                      else hosts)
-    return Move(
-        origin, target,
-        Progress.COMPLETE if migration.status in _COMPLETE_STATES
-        else Progress.FAILED if migration.status in _FAILED_STATES
-        else Progress.OPEN,
-        migration.created_at, migration.updated_at)
+    return [Move.recorded(
+        migration.source_compute, migration.dest_compute, migration.status,
+        migration.created_at, migration.updated_at) for migration in found]
 
 
 def _actions(context: Any, server: str) -> list[Any]:

@@ -196,6 +196,19 @@ def apply(plan: facts.Plan, snapshot: facts.Snapshot, policy: facts.Policy,
     return facts.Plan(tuple(map(ruled, plan.findings)))
 
 
+def may_be_elsewhere(snapshot: facts.Snapshot, policy: facts.Policy,
+                     now: datetime.datetime) -> bool:
+    """Return whether a row may have the address of another host.
+
+    Only then does an audit read Nova's moves of the server.  It gives the
+    driver no disk, and reads no other rows.
+    """
+    # Without the age of a row, only the host of its attachment tells.
+    return any(m.bdm.created_at is not None and not _is_confirmed(m)
+               or m.is_attached and _named_host(m) is not None
+               for m in _disks(snapshot, policy, now))
+
+
 def without_cinder(bdms: Sequence[facts.Bdm], server: facts.Server,
                    records: Records, reason: Reason) -> tuple[Finding, ...]:
     """Return the disks that are left out where Nova's rows alone decide.

@@ -201,6 +201,15 @@ class Claim:
     is_attached: bool | None = None
 
 
+#: The states of a migration that has ended, and has not failed.
+_COMPLETE_STATES = ('completed', 'confirmed', 'done', 'finished', 'reverted')
+
+_FAILED_STATES = ('cancelled', 'error', 'failed')
+
+#: The states of a revert, in which a server goes back to its former host.
+_REVERT_STATES = ('reverting', 'reverted')
+
+
 class Progress(enum.Enum):
     """How far a move of a server between hosts went."""
 
@@ -209,6 +218,12 @@ class Progress(enum.Enum):
     FAILED = 'failed'
     #: It is under way, or nova-compute died.
     OPEN = 'open'
+
+    @classmethod
+    def of(cls, status: str | None) -> Progress:
+        """Return how far a migration went by its status in Nova."""
+        return (cls.COMPLETE if status in _COMPLETE_STATES
+                else cls.FAILED if status in _FAILED_STATES else cls.OPEN)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,6 +237,18 @@ class Move:
     began: datetime.datetime
     #: When Nova last changed the record.
     changed: datetime.datetime | None = None
+
+    @classmethod
+    def recorded(cls, source: str, destination: str, status: str | None,
+                 began: datetime.datetime,
+                 changed: datetime.datetime | None) -> Move:
+        """Return the move that a migration of Nova records.
+
+        A revert goes from its destination to its source.
+        """
+        origin, target = ((destination, source) if status in _REVERT_STATES
+                          else (source, destination))
+        return cls(origin, target, Progress.of(status), began, changed)
 
 
 class Answers(NamedTuple):

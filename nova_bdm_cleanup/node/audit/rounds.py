@@ -31,7 +31,7 @@ from nova_bdm_cleanup.node.store.findings import (
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.cinder import BATCH
 from nova_bdm_cleanup.openstack.deadline import TimedOut
-from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules import addresses, facts
 from nova_bdm_cleanup.rules.facts import Plan, WitnessAnswer
 from nova_bdm_cleanup.rules.reasons import Reason
 
@@ -86,6 +86,9 @@ class NodePort(Protocol):
 
     def witnesses(self, server: str) -> Iterable[str]:
         """Return the volumes of all servers of Nova except one."""
+
+    def moves(self, server: str) -> Sequence[facts.Move]:
+        """Return the moves of a server between hosts, the last one first."""
 
     def requests(self) -> int:
         """Return how many requests this round has sent to Cinder."""
@@ -245,11 +248,16 @@ class Audit:
             lambda cinder: cinder.answers_for(
                 server.uuid, bdms, listed, server.project))
         # This Cinder is proven, by a listed volume or by the witness.
-        return rules.decide(
-            facts.Snapshot(server, bdms, volumes, attachments,
-                           WitnessAnswer.KNOWN),
-            self.policy, datetime.datetime.fromtimestamp(
-                self.now(), datetime.timezone.utc)).of_mappings()
+        snapshot = facts.Snapshot(server, bdms, volumes, attachments,
+                                  WitnessAnswer.KNOWN)
+        now = datetime.datetime.fromtimestamp(
+            self.now(), datetime.timezone.utc)
+        plan = rules.decide(snapshot, self.policy, now)
+        if addresses.may_be_elsewhere(snapshot, self.policy, now):
+            plan = addresses.apply(
+                plan, snapshot, self.policy, now,
+                addresses.Records(moves=self.node.moves(server.uuid)))
+        return plan.of_mappings()
 
     def _prove_cinder(self, server: str, volumes: int) -> None:
         """Prove that this is the right Cinder, though no volume exists.

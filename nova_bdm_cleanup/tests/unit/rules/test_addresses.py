@@ -262,6 +262,20 @@ class ApplyTest(base.TestCase):
             self.assertEqual(asked, len(addresses.unconfirmed(
                 seen, POLICY, make.NOW)), seen)
 
+    def test_an_audit_asks_nova_only_where_its_moves_can_tell(self):
+        for volume, attachments, with_age, without in (
+                (make.volume(attached_to=(make.attached_to(),)),
+                 [make.attachment()], False, False),
+                (make.volume(attached_to=(
+                    make.attached_to(host=make.OTHER_HOST),)),
+                 [make.attachment()], True, True),
+                (make.volume(status='available'), [], True, False)):
+            self.assertEqual((with_age, without), tuple(
+                addresses.may_be_elsewhere(
+                    make.snapshot([bdm], [volume], attachments), POLICY,
+                    make.NOW)
+                for bdm in (make.bdm(), make.bdm(created_at=None))))
+
     def test_a_disk_that_was_never_connected_has_no_address(self):
         seen = make.snapshot(
             [make.bdm(has_connection_info=False)],

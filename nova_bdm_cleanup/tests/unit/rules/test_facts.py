@@ -156,6 +156,30 @@ class PolicyTest(base.TestCase):
         self.assertTrue(causal.is_settled(make.ago(-1), make.NOW))
 
 
+class MoveTest(base.TestCase):
+    """A migration as Nova records it."""
+
+    scenarios = base.scenarios((
+        ('a resize', 'confirmed', facts.Progress.COMPLETE, 'a'),
+        ('an evacuation', 'done', facts.Progress.COMPLETE, 'a'),
+        ('a live migration', 'completed', facts.Progress.COMPLETE, 'a'),
+        ('a resize to confirm', 'finished', facts.Progress.COMPLETE, 'a'),
+        ('a failure', 'error', facts.Progress.FAILED, 'a'),
+        ('a live migration that was aborted', 'cancelled',
+         facts.Progress.FAILED, 'a'),
+        ('under way', 'post-migrating', facts.Progress.OPEN, 'a'),
+        ('a word of a later release', 'other', facts.Progress.OPEN, 'a'),
+        ('a revert under way', 'reverting', facts.Progress.OPEN, 'b'),
+        ('a revert', 'reverted', facts.Progress.COMPLETE, 'b'),
+    ), 'status', 'progress', 'origin')
+
+    def test_move(self):
+        move = facts.Move.recorded('a', 'b', self.status, make.NOW, None)
+        self.assertEqual((self.progress, {'a', 'b'}, self.origin),
+                         (move.progress, {move.origin, move.target},
+                          move.origin))
+
+
 class EndingTest(base.TestCase):
     """The ending of an operation, from the results of its events."""
 

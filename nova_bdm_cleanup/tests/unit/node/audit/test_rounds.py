@@ -69,6 +69,8 @@ class Node:
         self.attachments: dict[str, facts.Attachment] = {}
         #: Volumes of other servers.
         self.others: Sequence[str] = ()
+        #: The moves of each server between hosts.
+        self.moved: dict[str, Sequence[facts.Move]] = {}
         self.failing: dict[str, Exception] = {}
         #: Volumes for which Cinder answers too late.
         self.slow: set[str] = set()
@@ -99,6 +101,10 @@ class Node:
     def witnesses(self, server: str) -> Iterable[str]:
         self.call('witnesses')
         return self.others
+
+    def moves(self, server: str) -> Sequence[facts.Move]:
+        self.call('moves')
+        return self.moved.get(server, ())
 
     def requests(self) -> int:
         return self.sent
@@ -379,6 +385,61 @@ class NoFindingTest(RoundTestCase):
         self.node.volumes['volume-s'] = make.volume(id='volume-s')
         for _ in range(3):
             self.assertEqual([], self.events())
+
+
+class OtherHostTest(RoundTestCase):
+    """A row that may have the address of another host."""
+
+    def setUp(self):
+        super().setUp()
+        self.uuid = self.node.server(1)
+        self.node.server(2)
+        self.move = facts.Move(
+            make.OTHER_HOST, make.HOST, facts.Progress.COMPLETE,
+            make.ago(500), make.ago(400))
+
+    def found(self):
+        """Return what two rounds find."""
+        return self.events() + self.events()
+
+    def attach_to(self, host):
+        self.node.set('1-0', attached_to=(
+            make.attached_to(self.uuid, 'attachment-1-0', host),))
+
+    def test_an_attachment_of_a_host_that_the_server_has_left(self):
+        self.node.moved[self.uuid] = [self.move]
+        self.attach_to(make.OTHER_HOST)
+        self.assertEqual([('found', 'other-hosts-address', self.uuid)],
+                         self.found())
+        # Only that server is asked for.
+        self.assertEqual(1, self.node.calls.count('moves'))
+        self.attach_to(make.HOST + '.example.org')
+        self.assertEqual([('gone', 'other-hosts-address', self.uuid)],
+                         self.events())
+        self.assertNotIn('moves', self.node.calls)
+
+    def test_a_host_with_another_name(self):
+        self.attach_to(make.OTHER_HOST)
+        self.assertEqual([], self.found())
+
+    def test_a_row_that_an_evacuation_has_not_written(self):
+        self.node.moved[self.uuid] = [self.move]
+        self.node.set('1-0', status='reserved', attached_to=())
+        del self.node.attachments['attachment-1-0']
+        self.assertEqual([('found', 'other-hosts-address', self.uuid)],
+                         self.found())
+
+    def test_a_mapping_that_the_rules_remove_keeps_its_reason(self):
+        self.node.moved[self.uuid] = [self.move]
+        self.node.lose_volume('1-0')
+        self.assertEqual([('found', 'volume-missing', self.uuid)],
+                         self.found())
+
+    def test_nova_does_not_answer(self):
+        self.attach_to(make.OTHER_HOST)
+        self.node.failing['moves'] = RuntimeError('the database is gone')
+        [line] = self.round()
+        self.assertEqual('not-audited', line['event'])
 
 
 class BusyTest(RoundTestCase):
