@@ -94,8 +94,9 @@ soft reboot only reports.
         default=list(_REMOVE),
         item_type=types.String(choices=tuple(_REMOVE)),
         help="""
-What is removed. Findings without a word in this list are only reported; to
-have nothing removed, set ``mode`` to ``observe``.
+What is removed. Findings without a word in this list are only reported. The
+disk of such a mapping is not connected, since Cinder does not show it attached
+to the server. To leave everything to Nova, set ``mode`` to ``observe``.
 
 * ``missing``: mappings of volumes that do not exist (``volume-missing``)
 * ``available``: mappings of volumes that are free for any server in Cinder

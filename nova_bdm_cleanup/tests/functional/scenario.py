@@ -187,9 +187,10 @@ class ScenarioTestCase(base.FunctionalTestCase):
     def age_mapping(self, mapping: objects.BlockDeviceMapping,
                     age: datetime.timedelta) -> None:
         """Make a mapping older than it is; Nova has no call for that."""
+        moment = timeutils.utcnow() - age
         db.block_device_mapping_update(
             self.cloud.nova.context(), mapping.id,
-            {'created_at': timeutils.utcnow() - age}, legacy=False)
+            {'created_at': moment, 'updated_at': moment}, legacy=False)
 
     def start_recording(self) -> None:
         """Forget what was done so far: it was preparation."""

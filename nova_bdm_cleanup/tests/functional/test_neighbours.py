@@ -94,9 +94,14 @@ class ReusedAddressTest(NeighbourTestCase):
         self.check_left()
 
     def test_same_lun_in_dangling_mapping(self):
-        """Disconnect it: else two dangling disks keep each other forever."""
+        """Leave it while the guest of the other mapping may use the device."""
+        volume, = self.neighbour.volumes
         self.set_lun(self.neighbour, 5)
-        self.cloud.lose_attachment(self.neighbour, *self.neighbour.volumes)
+        self.cloud.lose_attachment(self.neighbour, volume)
+        self.check_undecided('may be in use by the guest')
+        self.cloud.stop(self.neighbour)
+        self.age_mapping(self.cloud.row(self.neighbour, volume),
+                         OLDER_THAN_OPERATIONS)
         self.check_disconnected()
 
     def test_same_lun_of_volume_in_error(self):
@@ -104,7 +109,7 @@ class ReusedAddressTest(NeighbourTestCase):
         self.set_lun(self.neighbour, 5)
         self.cloud.lose_attachment(self.neighbour, volume)
         self.cloud.reset_status(volume, 'error')
-        self.check_undecided('same address')
+        self.check_undecided('may be in use by the guest')
 
     def test_migration_between_other_hosts(self):
         self.move(6, 'elsewhere', 'another')

@@ -330,7 +330,8 @@ class StartTest(CleanerTestCase):
              ('journal-begin',), ('claim',),
              ('volume-lock', 'volume-4'), ('guard', 'volume-4'),
              ('claims', 'volume-4'),
-             ('check-neighbours', 'volume-4'), ('disconnect', 'bdm-4'),
+             ('check-neighbours', 'volume-4'),
+             ('claims', 'volume-4'), ('disconnect', 'bdm-4'),
              ('destroy', 'bdm-4'), ('tidy', 'bdm-4'), ('report',),
              ('delete-attachment', 'attachment-4')],
             [w for w in world.timeline if w != ('journal-append',)])
@@ -621,7 +622,7 @@ class WholeTest(CleanerTestCase):
              ('server',), ('swaps',),
              ('volume-lock', 'volume-4'), ('guard', 'volume-4'),
              ('claims', 'volume-4'), ('check-neighbours', 'volume-4'),
-             ('disconnect', 'bdm-4'),
+             ('claims', 'volume-4'), ('disconnect', 'bdm-4'),
              ('destroy', 'bdm-4'), ('tidy', 'bdm-4'), ('report',),
              ('delete-attachment', 'attachment-4')],
             [w for w in world.timeline if w != ('journal-append',)])
