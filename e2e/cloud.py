@@ -221,6 +221,13 @@ class Cloud:
              {'volumeAttachment': {'volumeId': volume}})
         self.wait_volume(volume, 'in-use')
 
+    def swap(self, server: str, old: str, new: str) -> None:
+        """Replace a volume by another one, and wait for the copy."""
+        nova('PUT', f'/servers/{server}/os-volume_attachments/{old}',
+             {'volumeAttachment': {'volumeId': new}}, api.ADMIN)
+        self.wait_volume(old, 'available', 180)
+        self.wait_volume(new, 'in-use')
+
     def detach(self, server: str, volume: str) -> None:
         """Detach through Nova and wait until both have forgotten it."""
         path = f'/servers/{server}/os-volume_attachments/{volume}'

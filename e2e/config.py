@@ -47,8 +47,9 @@ region_name = {region}"""
 SERVICE_USERS = ('nova', 'cinder', 'placement', 'neutron', 'glance')
 
 
-def database_url() -> str:
-    return f'mysql+pymysql://e2e:{lab_mod.PASSWORD}@127.0.0.1:3306'
+def database_url(service: str = 'mariadb') -> str:
+    port = lab_mod.PORTS[service]
+    return f'mysql+pymysql://e2e:{lab_mod.PASSWORD}@127.0.0.1:{port}'
 
 
 def _values(lab: lab_mod.Lab) -> dict[str, str]:
@@ -83,9 +84,11 @@ def write_all(lab: lab_mod.Lab) -> None:
     for path in TEMPLATES.glob('etc/**/*.c*'):
         target = path.relative_to(TEMPLATES)
         _put(lab.directory / target, _render(target, values))
-    _put(lab.empty_cinder_conf, _render(
-        'etc/cinder/cinder.conf',
-        {**values, 'cinder_database': 'cinder_empty'}))
+    for path, changes in (
+            (lab.empty_cinder_conf, {'cinder_database': 'cinder_empty'}),
+            (lab.replica_cinder_conf,
+             {'database': database_url('mariadb-replica')})):
+        _put(path, _render('etc/cinder/cinder.conf', {**values, **changes}))
     _put(lab.etc / 'rabbitmq' / 'enabled_plugins', '[].')
     # nova-api finds its paste file beside its configuration.
     paste = pathlib.Path('/etc/nova/api-paste.ini').read_text()

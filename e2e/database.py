@@ -19,35 +19,39 @@ DATABASES = ('keystone', 'glance', 'placement', 'nova_api', 'nova',
              'nova_cell0', 'cinder', 'cinder_empty', 'neutron')
 
 
-def start(lab: lab_mod.Lab, procs: processes.Processes) -> None:
-    conf = lab.etc / 'mariadb.cnf'
-    data = lab.directory / 'mysql'
+def start(lab: lab_mod.Lab, procs: processes.Processes,
+          name: str = 'mariadb') -> None:
+    """Start MariaDB, or the replica of that name."""
+    conf = lab.etc / f'{name}.cnf'
+    data = lab.directory / ('mysql' if name == 'mariadb' else name)
     if not (data / 'mysql').exists():
         for path in (data, lab.run, lab.tmp):
             shutil.chown(path, 'mysql', 'mysql')
         lab_mod.run('mariadb-install-db', f'--defaults-file={conf}',
                     '--user=mysql', '--skip-test-db',
                     '--auth-root-authentication-method=socket')
-    procs.start('mariadb', ['mariadbd', f'--defaults-file={conf}'])
-    processes.wait_until(lambda: _run_as_root(lab, 'select 1'), 'MariaDB')
+    procs.start(name, ['mariadbd', f'--defaults-file={conf}'])
+    processes.wait_until(lambda: run_as_root(lab, 'select 1', name), name)
 
 
-def _run_as_root(lab: lab_mod.Lab, statement: str) -> bool:
-    lab_mod.run('mariadb', f'--socket={lab.run}/mariadb.sock', '-uroot',
+def run_as_root(lab: lab_mod.Lab, statement: str,
+                name: str = 'mariadb') -> bool:
+    """Run a statement; return true."""
+    lab_mod.run('mariadb', f'--socket={lab.run}/{name}.sock', '-uroot',
                 '-e', statement)
     return True
 
 
 def create(lab: lab_mod.Lab) -> None:
     """Create the databases and upgrade every schema to its head."""
-    _run_as_root(lab, "create user if not exists e2e@'127.0.0.1' "
+    run_as_root(lab, "create user if not exists e2e@'127.0.0.1' "
                  f"identified by '{lab_mod.PASSWORD}'")
-    _run_as_root(lab, "create user if not exists reader@'127.0.0.1' "
+    run_as_root(lab, "create user if not exists reader@'127.0.0.1' "
                  f"identified by '{lab_mod.PASSWORD}'")
     for name in DATABASES:
-        _run_as_root(lab, f'create database if not exists {name}')
-        _run_as_root(lab, f"grant all on {name}.* to e2e@'127.0.0.1'")
-        _run_as_root(lab, f"grant select on {name}.* to reader@'127.0.0.1'")
+        run_as_root(lab, f'create database if not exists {name}')
+        run_as_root(lab, f"grant all on {name}.* to e2e@'127.0.0.1'")
+        run_as_root(lab, f"grant select on {name}.* to reader@'127.0.0.1'")
     etc = lab.etc
     keystone = ['keystone-manage',
                 f'--config-file={etc}/keystone/keystone.conf']

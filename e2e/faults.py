@@ -11,12 +11,21 @@ steps that the fault has left.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+import contextlib
 import functools
 import pathlib
 import subprocess
+import time
 
-from e2e import api, database, lab as lab_mod, processes, stack as stack_mod
+from e2e import (
+    api,
+    database,
+    lab as lab_mod,
+    processes,
+    replica,
+    stack as stack_mod,
+)
 from e2e.trial import Failed, HEALTHY, Scenario, Suite, Trial
 
 FAULTS = Suite()
@@ -235,6 +244,63 @@ def empty_cinder(t: Trial) -> str:
     t.restart()
     reboot_and_expect_clean(t, server)
     return 'reboot succeeds, nothing changed (cinder-suspect)'
+
+
+# -- a database whose replica lags -----------------------------------------
+
+#: How many seconds after the request to reboot the replica catches up, and the
+#: settle_time: on a busy machine a reboot reads Cinder after ten seconds.
+_LAG, _SETTLE_TIME = 30, 60
+
+
+@contextlib.contextmanager
+def _lagging(t: Trial, volume: str) -> Iterator[replica.Replica]:
+    """Start a replica that has a free volume, and no later change."""
+    lagging = replica.Replica(t.stack)
+    with lagging.running():
+        t.restart(cinder={'endpoint_template': lagging.endpoint},
+                  bdm_cleanup={'settle_time': str(_SETTLE_TIME)})
+        processes.wait_until(lambda: lagging.volume(t.volumes[volume])[
+            'status'] == 'available', 'the replica')
+        lagging.pause()
+        yield lagging
+        t.restart()
+
+
+def _reboot_at_once(t: Trial, server: str, lagging: replica.Replica,
+                    volume: str) -> str:
+    """Reboot a server hard while reads are from before it got a volume."""
+    t.logs.mark()
+    lagging.read(_LAG)
+    began = time.monotonic()
+    t.reboot(server)
+    seconds = time.monotonic() - began
+    t.expect_no_removal()
+    t.expect(server, 'ACTIVE', f'root {volume}')
+    return f'reboot succeeds with the disk after {seconds:.0f} s'
+
+
+@FAULTS.add('Attached, then rebooted at once; a replica of Cinder\'s database '
+            f'lags, until {_LAG} s after that')
+def lag_attach(t: Trial) -> str:
+    server = t.server()
+    t.volume('B')
+    with _lagging(t, 'B') as lagging:
+        t.attach(server, t.volumes['B'])
+        return _reboot_at_once(t, server, lagging, 'B')
+
+
+@FAULTS.add('Swapped, then rebooted at once; a replica of Cinder\'s database '
+            f'lags, until {_LAG} s after that')
+def lag_swap(t: Trial) -> str:
+    if t.backend == 'rbd':
+        # libvirt's driver swaps only block devices.
+        return 'not run'
+    server = t.server('small')
+    t.volume('swapped')
+    with _lagging(t, 'swapped') as lagging:
+        t.swap(server, t.volumes['small'], t.volumes['swapped'])
+        return _reboot_at_once(t, server, lagging, 'swapped')
 
 
 # -- other parts of the node -----------------------------------------------

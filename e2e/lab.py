@@ -38,6 +38,9 @@ PORTS = {
     'neutron': 9696,
     # A second one, which has never seen a volume.
     'cinder-empty': 8786,
+    # A third one, which reads from a replica of the database.
+    'cinder-replica': 8796,
+    'mariadb-replica': 3307,
 }
 
 CEPH_POOL = 'volumes'
@@ -61,6 +64,7 @@ class Lab:
         self.nova_state = directory / 'nova'
         self.nova_conf = self.etc / 'nova' / 'nova.conf'
         self.empty_cinder_conf = self.etc / 'cinder' / 'cinder-empty.conf'
+        self.replica_cinder_conf = self.etc / 'cinder' / 'cinder-replica.conf'
         self.ceph_conf = self.etc / 'ceph' / 'ceph.conf'
         self.results = directory / 'results'
 

@@ -152,6 +152,8 @@ class Stack:
             'cinder-api': ('cinder-wsgi', 2, {}, cinder),
             'cinder-empty': ('cinder-wsgi', 1, {},
                              str(self.lab.empty_cinder_conf)),
+            'cinder-replica': ('cinder-wsgi', 1, {},
+                               str(self.lab.replica_cinder_conf)),
         }
         daemons = {
             'glance': ('glance-api', [f'{etc}/glance/glance-api.conf']),

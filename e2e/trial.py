@@ -28,6 +28,9 @@ from nova_bdm_cleanup.tests.cloud.damage import DAMAGE
 
 #: Short name of a volume to its size in GiB.  Guests tell disks by size.
 SIZES = {'root': 1, 'A': 2, 'B': 3, 'left-over': 4, 'other-root': 5, 'C': 6}
+#: Volumes that a guest takes for the root, which is small and has its size:
+#: QEMU copies only to a disk of the same size.
+_LIKE = {'small': 'root', 'swapped': 'root'}
 
 #: The attachments of a server that has lost the one of B.
 HEALTHY = 'root:attached A:attached'
@@ -113,7 +116,7 @@ class Trial(cloud_mod.Cloud):
 
     def volume(self, name: str, multiattach: bool = False) -> str:
         self.volumes[name] = self.create_volume(
-            name, SIZES[name], bootable='root' in name,
+            name, SIZES[_LIKE.get(name, name)], bootable='root' in name,
             multiattach=multiattach)
         return name
 
@@ -343,14 +346,16 @@ class Trial(cloud_mod.Cloud):
             running = tuple(sorted(inside.split()))
         if off:
             running = None
-        else:
+        inside_names = running and tuple(sorted(
+            _LIKE.get(name, name) for name in running))
+        if not off:
             self.wait_guest(server, tuple(sorted(
-                SIZES[name] for name in running or ())))
+                SIZES[name] for name in inside_names or ())))
         attached = tuple(f'{name}:attached' for name in names)
         if attachments is not None:
             attached = tuple(sorted(attachments.split()))
         wanted = ServerState(status=status, bdms=names, attachments=attached,
-                             domain=running, guest=running)
+                             domain=running, guest=inside_names)
         seen = self.state_of(server)
         if seen != wanted:
             fault = self.show_server(server).get('fault', {})

@@ -46,6 +46,8 @@ class Request:
     body: bytes
     #: The status the client received; None without an answer.
     status: int | None = None
+    #: Another Cinder to forward it to, instead of the proxy's.
+    target: str | None = None
 
 
 @dataclasses.dataclass
@@ -163,9 +165,18 @@ def limit_pages(size: int) -> Action:
     return action
 
 
+def forward_to(target: str) -> Action:
+    """Forward to another Cinder, such as one that reads from a replica."""
+    def action(request: Request, forward: Forward) -> Answer:
+        request.target = target
+        return forward()
+    return action
+
+
 def _is_stale(connection: http.client.HTTPConnection) -> bool:
     """Return whether Cinder has closed an idle connection."""
-    return bool(select.select([connection.sock], [], [], 0)[0])
+    return connection.sock is None or bool(
+        select.select([connection.sock], [], [], 0)[0])
 
 
 class Rule:
@@ -259,8 +270,12 @@ class Proxy:
 
     def _forward(self, request: Request, headers: list[tuple[str, str]]
                  ) -> Answer:
-        """Forward to Cinder, over a connection kept for this client."""
-        target = parse.urlsplit(self.target)
+        """Forward to Cinder, over a connection kept for this client.
+
+        Cinder's address in links is replaced by the proxy's.
+        """
+        url = request.target or self.target
+        target = parse.urlsplit(url)
         known = getattr(self._upstream, 'connection', None)
         if known is None or known.port != target.port or _is_stale(known):
             known = http.client.HTTPConnection(
@@ -274,17 +289,13 @@ class Proxy:
             response = known.getresponse()
             return Answer(
                 response.status,
-                [(name, self._replace_address(value))
+                [(name, value.replace(url, self.url))
                  for name, value in response.getheaders()
                  if name.lower() not in _HOP_BY_HOP],
-                self._replace_address(response.read().decode()).encode())
+                response.read().decode().replace(url, self.url).encode())
         except (OSError, http.client.HTTPException):
             self._upstream.connection = None
             raise Reset() from None
-
-    def _replace_address(self, text: str) -> str:
-        """Replace Cinder's address in links by the proxy's."""
-        return text.replace(self.target, self.url)
 
 
 class _Handler(web.Handler):
