@@ -199,6 +199,13 @@ class ComputeHost:
         shutil.copy(_TEMPLATE, directory / 'nova.sqlite')
         (directory / 'instances').mkdir()
         (directory / 'lock').mkdir()
+        # What nova-compute writes at its start.
+        objects.ComputeNode(
+            self.context(), host=HOST, hypervisor_hostname=HOST,
+            uuid=str(uuid.uuid4()), hypervisor_type='QEMU',
+            hypervisor_version=1, cpu_info='', vcpus=1, vcpus_used=0,
+            memory_mb=1, memory_mb_used=0, local_gb=1,
+            local_gb_used=0).create()
         for name, value, group in (
                 ('state_path', directory, None),
                 ('instances_path', directory / 'instances', None),
