@@ -60,7 +60,9 @@ def clean(manager: Any, context: Any, instance: Any, bdms: Any,
     booting = boot.current()
     cleanup = InstanceCleanup(manager, context, instance, trigger)
     if booting is not None and not booting.allows():
-        return frozenset(cleanup.rows_alone(bdms, Reason.TIMED_OUT))
+        left_out = cleanup.rows_alone(bdms, Reason.TIMED_OUT)
+        cleanup.cleaner.report_not_connected(left_out.values())
+        return frozenset(left_out)
     not_connected = cleanup.run(bdms)
     if booting is not None and cleanup.cleaner.unanswered is not None:
         booting.asked_in_vain(
@@ -126,15 +128,13 @@ class InstanceCleanup:
             else self.cleaner.clean, bdms)
 
     def rows_alone(self, bdms: Any, reason: Reason) -> Mapping[str, Finding]:
-        """Return and log the disks that the driver must not be given.
+        """Return the disks that the driver must not be given.
 
         Nova's rows alone decide.
 
         :param reason: why Cinder is not asked
         """
-        left_out = self.cleaner.rows_alone(self.host.adopt(bdms), reason)
-        self.cleaner.report_not_connected(left_out.values())
-        return left_out
+        return self.cleaner.rows_alone(self.host.adopt(bdms), reason)
 
     def preview(self, bdms: Any) -> cleaner.Assessment:
         """Return what a cleanup will find, or log why that is not known."""

@@ -113,11 +113,13 @@ def _volumes_to_keep(manager: Any, context: Any, instance: Any, bdms: Any,
             manager, context.elevated(), instance, trigger)
         if cleanup.observes:
             return frozenset()
-        if booting is not None and not booting.allows():
-            return frozenset(cleanup.rows_alone(bdms, Reason.TIMED_OUT))
-        found = cleanup.preview(bdms)
-        cleanup.cleaner.report_not_connected(found.left_out.values())
-        kept.update(found.left_out)
+        found = (Assessment(
+                     left_out=cleanup.rows_alone(bdms, Reason.TIMED_OUT))
+                 if booting is not None and not booting.allows()
+                 else cleanup.preview(bdms))
+        for uuid, finding in found.left_out.items():
+            cleanup.lines.left(finding, finding.address)
+            kept.add(uuid)
         dangling = list(filter(_dangles, found.plan.findings))
         _seen_before.last = instance.uuid, cleanup, dangling
         is_on = _is_still_on(instance)

@@ -133,7 +133,8 @@ class SharedSecretTest(base.FunctionalTestCase):
         bdm, = there.adopt([row])
         if is_disconnected:
             there._disconnected.add(bdm.uuid)
-        with mock.patch.object(there, 'used_by_others', lambda _: is_used):
+        with mock.patch.object(there._neighbours, 'have_volume',
+                               lambda _: is_used):
             there.tidy(bdm)
         return manager.driver._host.delete_secret.called
 
