@@ -830,6 +830,53 @@ class PropertiesTest(CleanerTestCase):
         self.assertEqual([], world.changes)
 
 
+class AddressTest(CleanerTestCase):
+    """Disks that the driver is not given, by the rule of addresses."""
+
+    def test_rows_that_cannot_be_read(self):
+        """Give the driver what Cinder shows attached, and nothing else."""
+        world = broken(failing={'claims': RuntimeError('conductor is away')})
+        self.assertEqual({'bdm-2', 'bdm-3', 'bdm-5', 'bdm-9'},
+                         self.clean(world, max_removals=1))
+        line = self.lines(event='not-connected', volume='volume-3')[0]
+        self.assertIn('conductor is away', line)
+
+    def test_silence_and_rows_that_cannot_be_read(self):
+        world = broken(failing={
+            'look': errors.Unreachable('no route'),
+            'claims': RuntimeError('conductor is away')})
+        self.assertEqual(DANGLING | {'bdm-1'}, self.clean(world))
+        self.assert_untouched(world)
+
+    def test_a_healthy_server_asks_nothing(self):
+        world = world_of([disk(1)], [volume(1)], [record(1)],
+                         neighbours=['volume-1'])
+        self.assertEqual(frozenset(), self.clean(world))
+        self.assertNotIn('claims', world.calls)
+        self.assertNotIn('moves', world.calls)
+
+    def test_the_address_of_another_host_is_not_disconnected(self):
+        moved = facts.Move(
+            make.OTHER_HOST, make.HOST, facts.Progress.COMPLETE,
+            make.ago(3600))
+        world = world_of([disk(4)], [free(4)], moves=[moved],
+                         connected=set())
+        self.clean(world)
+        self.assertEqual(['destroy bdm-4', 'tidy bdm-4'], deeds(world))
+
+    def test_what_is_left_out_has_an_event(self):
+        world = broken(failing={'look': errors.Unreachable('no route')})
+        self.clean(world)
+        self.assertEqual(['bdm-9'], [f.bdm.uuid for f in world.not_connected])
+
+    def test_an_event_that_cannot_be_written(self):
+        world = broken(failing={
+            'look': errors.Unreachable('no route'),
+            'report-not-connected': RuntimeError('no action')})
+        self.assertEqual({'bdm-9'}, self.clean(world))
+        self.assertEqual(1, len(self.lines(event='unreported')))
+
+
 class LimitTest(CleanerTestCase):
     """Limits: all removals or none."""
 
