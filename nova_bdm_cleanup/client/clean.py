@@ -13,7 +13,6 @@ from nova_bdm_cleanup.client.cloud.changes import Result, Status
 from nova_bdm_cleanup.client.cloud.findings import CloudFinding
 from nova_bdm_cleanup.client.cloud.inspection import Cloud
 from nova_bdm_cleanup.openstack import errors
-from nova_bdm_cleanup.rules.facts import WITHOUT_DISK
 from nova_bdm_cleanup.rules.reasons import Remedy
 
 
@@ -154,7 +153,7 @@ class CleanBdm(change_command.ChangeCommand):
                              + str(finding.action))
         if plan.findings:
             words += ['the mapping of volume %s (%s) stays, and %s' % (
-                f.volume_id, f.reason, WITHOUT_DISK)
+                f.volume_id, f.reason, f.without_disk)
                 for f in plan.not_connected]
         for text in words:
             self.note('Server %s: %s', server.id, text)

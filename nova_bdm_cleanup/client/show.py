@@ -125,7 +125,7 @@ class ShownDisk:
     def hard_reboot(self) -> str:
         """Return the effect of a hard reboot on it."""
         finding = self.finding
-        without = (', and ' + facts.WITHOUT_DISK
+        without = (', and ' + finding.without_disk
                    if finding in self.seen.not_connected else '')
         if finding.withheld is not None:
             return 'keeps it (%s)%s' % (finding.withheld, without)

@@ -399,6 +399,16 @@ class Finding:
         return self.decision.row in _REMOVING_ACTIONS
 
     @property
+    def without_disk(self) -> str:
+        """Return the effect if it is kept and its disk is not connected."""
+        if not self.address:
+            return WITHOUT_DISK
+        words = 'the driver is not given the disk'
+        # The address may be all there is to explain.
+        return words if self.address == self.explanation \
+            else '%s: %s' % (words, self.address)
+
+    @property
     def disconnect(self) -> bool:
         """Tell whether a removal disconnects the disk from this host first."""
         return self.decision.row in (

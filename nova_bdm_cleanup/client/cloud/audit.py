@@ -163,8 +163,8 @@ class CloudAudit:
             books.add_attachments)
         has_volumes = all(
             self._read('volumes that are ' + status,
-                       self._cinder.volume_ids(status, self._project),
-                       functools.partial(books.add_volumes, status))
+                       self._cinder.volumes(status, self._project),
+                       books.add_volumes)
             for status in facts.TAKEN)
         self.size = books.size
         try:

@@ -7,8 +7,13 @@ from collections.abc import Iterable, Iterator
 import itertools
 
 from nova_bdm_cleanup.openstack import answers
-from nova_bdm_cleanup.openstack.cinder import Cinder, PAGE, parse_attachment
-from nova_bdm_cleanup.rules.facts import Attachment, WitnessAnswer
+from nova_bdm_cleanup.openstack.cinder import (
+    Cinder,
+    PAGE,
+    parse_attachment,
+    parse_volume,
+)
+from nova_bdm_cleanup.rules.facts import Attachment, Volume, WitnessAnswer
 
 #: Volumes to request to check that Nova and Cinder belong together.
 _MAX_CLOUD_WITNESSES = 60
@@ -41,10 +46,18 @@ class CloudCinder(Cinder):
         return super().witness(itertools.islice(
             volumes, _MAX_CLOUD_WITNESSES))
 
-    def volume_ids(self, status: str, project: str | None = None
-                   ) -> Iterator[list[str]]:
-        """Yield the volumes in one state page by page, without details."""
+    def volumes(self, status: str, project: str | None = None
+                ) -> Iterator[list[Volume]]:
+        """Yield the volumes in one state page by page.
+
+        In detail only if that shows the hosts of their attachments: Cinder
+        shows them to administrators, and of attached volumes.
+        """
         query = dict(self._of_project(project), status=status, limit=str(PAGE))
-        for page in self._api.pages('/volumes', 'volumes', query,
-                                    follow_links=True):
-            yield [answers.identifier(r, 'id') for r in page]
+        shows_hosts = self.sees_all and status == 'in-use'
+        for page in self._api.pages(
+                '/volumes/detail' if shows_hosts else '/volumes', 'volumes',
+                query, follow_links=True):
+            yield [parse_volume(r) if shows_hosts
+                   else Volume(answers.identifier(r, 'id'), status)
+                   for r in page]

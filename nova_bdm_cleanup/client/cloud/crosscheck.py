@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from typing import Optional
 
 from nova_bdm_cleanup.client.cloud.nova import ComputeServer
-from nova_bdm_cleanup.rules.facts import Attachment
+from nova_bdm_cleanup.rules import spelling
+from nova_bdm_cleanup.rules.facts import Attachment, Volume
 
 #: A volume, and the server that is said to have it.
 Pair = tuple[str, Optional[str]]
@@ -21,7 +22,8 @@ class CrossCheck:
     """Nova's and Cinder's records.  A record listed twice counts once."""
 
     def __init__(self) -> None:
-        self._servers: set[str] = set()
+        #: The servers, with their hosts.
+        self._servers: dict[str, str | None] = {}
         self._shelved: set[str] = set()
         #: Nova's pairs.  Cinder's pairs are the same objects where they
         #: agree: for a whole cloud this saves a quarter of the memory.
@@ -32,12 +34,14 @@ class CrossCheck:
         self._unattached: dict[str, str] = {}
         #: The states of the volumes that are taken.
         self._volumes: dict[str, str] = {}
+        #: The servers with a volume that Cinder attaches to another host.
+        self._elsewhere: set[str] = set()
 
     # Writing
 
     def add_servers(self, servers: Iterable[ComputeServer]) -> None:
         for server in servers:
-            self._servers.add(server.id)
+            self._servers[server.id] = server.host
             if server.is_shelved:
                 self._shelved.add(server.id)
             for volume in server.volumes:
@@ -51,8 +55,15 @@ class CrossCheck:
             if each.status != 'attached':
                 self._unattached[each.id] = each.status
 
-    def add_volumes(self, status: str, volume_ids: Iterable[str]) -> None:
-        self._volumes.update(dict.fromkeys(volume_ids, status))
+    def add_volumes(self, volumes: Iterable[Volume]) -> None:
+        """Add volumes that are taken, after the servers."""
+        for volume in volumes:
+            self._volumes[volume.id] = volume.status
+            for each in volume.attached_to:
+                host = self._servers.get(each.server_id or '')
+                if each.server_id and host and each.host \
+                        and not spelling.is_same_host(host, each.host):
+                    self._elsewhere.add(each.server_id)
 
     # Reading
 
@@ -74,9 +85,10 @@ class CrossCheck:
             found.update(s for (_, s), times in count.items() if times > 1)
             found.update(pair[1] for name, pair in self._records.items()
                          if not self._is_normal(name, pair))
+            found.update(self._elsewhere)
         named: dict[str, list[str]] = {
-            s: [] for s in sorted(self._servers.intersection(
-                filter(None, found)))}
+            s: [] for s in sorted(
+                self._servers.keys() & found)}
         for name, (_, server) in self._records.items():
             if server in named:
                 named[server].append(name)

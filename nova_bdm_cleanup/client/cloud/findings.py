@@ -205,7 +205,7 @@ def _cloud_finding(finding: Finding, seen: Inspection) -> CloudFinding:
     volume = seen.volumes.get(finding.volume_id or '')
     explanation = finding.explanation
     if finding in seen.not_connected:
-        explanation += '; a hard reboot keeps it, and ' + facts.WITHOUT_DISK
+        explanation += '; a hard reboot keeps it, and ' + finding.without_disk
     nova = ['server is %s' % server.status]
     if server.task_state:
         nova.append('task: %s' % server.task_state)
@@ -238,7 +238,8 @@ def _steps(finding: Finding, seen: Inspection,
         # There is no volume to return to it.
         return commands.stop(server.id), commands.explain(finding.reason)
     new_attachment = commands.new_attachment(server, finding.volume_id or '')
-    if finding.reason in (Reason.ROOT_VOLUME_DANGLING, Reason.RESERVED_ONLY):
+    if finding.reason in (Reason.ROOT_VOLUME_DANGLING, Reason.RESERVED_ONLY,
+                          Reason.OTHER_HOSTS_ADDRESS):
         return *new_attachment, commands.start(server.id)
     if finding.reason is Reason.HALF_MOVED:
         # A reboot also deletes the attachment that no mapping names.

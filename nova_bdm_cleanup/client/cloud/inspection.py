@@ -20,7 +20,7 @@ from nova_bdm_cleanup import rules
 from nova_bdm_cleanup.client.cloud.cinder import CloudCinder
 from nova_bdm_cleanup.client.cloud.nova import ComputeServer, mappings_of, Nova
 from nova_bdm_cleanup.openstack import errors
-from nova_bdm_cleanup.rules import facts, spelling
+from nova_bdm_cleanup.rules import addresses, facts, spelling
 from nova_bdm_cleanup.rules.facts import Decision, Finding
 from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.rules.table import first, Row, Table
@@ -143,6 +143,10 @@ class Cloud:
         if plan.due:
             plan = rules.decide(dataclasses.replace(
                 snapshot, swaps=nova.swaps(server.id)), policy, now)
+        if server.host and addresses.may_be_elsewhere(snapshot, policy, now):
+            plan = addresses.apply(
+                plan, snapshot, policy, now,
+                addresses.Records(moves=nova.moves(server.id)))
         by_id = {a.id: a for a in attachments}
         plan = facts.Plan(tuple(
             in_context(ContextFacts(

@@ -133,10 +133,7 @@ class LogLines:
         """Log a kept mapping whose disk is not connected."""
         self._line(max(levels.WARNING, finding.reason.level), 'not-connected',
                    finding.reason, '%s; the mapping still exists, and %s' % (
-                       finding.explanation,
-                       'the driver is not given the disk: %s'
-                       % finding.address if finding.address
-                       else facts.WITHOUT_DISK), finding)
+                       finding.explanation, finding.without_disk), finding)
 
     def refused(self, finding: facts.Finding, why: str) -> None:
         """Log that an operation is refused because of a disk."""

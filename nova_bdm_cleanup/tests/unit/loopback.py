@@ -71,6 +71,8 @@ class LoopbackCloud:
         self.guests: dict[str, list[str]] = {}
         #: The events of each swap of volumes, the newest first, by server.
         self.swaps: dict[str, list[list[dict[str, Any]]]] = {}
+        #: The migrations of each server, the newest first.
+        self.migrations: dict[str, list[dict[str, Any]]] = {}
         #: Hosts that run nova-compute.
         self.hosts = ['compute1', 'compute2']
         self.silent_hosts: list[str] = []
@@ -192,6 +194,17 @@ class LoopbackCloud:
         return self.attachment('new one of ' + volume_id, server_id,
                                volume_id, 'reserved', False)
 
+    def evacuate(self, server_id: str, host: str = 'compute2') -> None:
+        """Have an evacuation die before it connects the volumes."""
+        server = self.servers[server_id]
+        self.migrations.setdefault(server_id, []).insert(0, {
+            'id': 1, 'instance_uuid': server_id, 'status': 'done',
+            'migration_type': 'evacuation',
+            'source_compute': server['OS-EXT-SRV-ATTR:host'],
+            'dest_compute': host, 'created_at': _stamp(_DAY),
+            'updated_at': _stamp(_DAY)})
+        server['OS-EXT-SRV-ATTR:host'] = host
+
     def lose_volume(self, volume_id: str) -> None:
         """Delete a volume behind Nova's back."""
         self.lose_attachment(volume_id)
@@ -276,6 +289,11 @@ class LoopbackCloud:
                 for s, hosts in (('enabled', self.hosts),
                                  ('UNKNOWN', self.silent_hosts))
                 for h in hosts]}
+        if path == '/os-migrations':
+            if not admin:
+                return 403, {'forbidden': {'message': 'Policy'}}
+            return 200, {'migrations': self.migrations.get(
+                request.query['instance_uuid'], [])}
         server_id, _, rest = path[len('/servers/'):].partition('/')
         server = self.servers.get(server_id)
         if server is None or not admin and server['tenant_id'] != 'own':
@@ -487,7 +505,8 @@ class LoopbackCloud:
                    if i in self.attachments]
         shown = dict({'attachments': [
             {'server_id': a['instance'], 'attachment_id': a['id'],
-             'host_name': a['host'], 'attached_at': a['attached_at']}
+             'host_name': a['host'] if admin else None,
+             'attached_at': a['attached_at']}
             for a in records if a['status'] == 'attached'
             and a['volume_id'] == volume['id']]}, **volume)
         if not admin:

@@ -850,11 +850,18 @@ class WholeCloudTest(CinderTestCase):
 
     def test_volumes_in_a_state(self):
         cinder = self.proved()
-        self.assertEqual([['volume-9']], list(cinder.volume_ids('reserved')))
-        self.assertEqual([], list(cinder.volume_ids('reserved', 'own')))
+
+        def ids(*args):
+            return [[v.id for v in page] for page in cinder.volumes(*args)]
+
+        self.assertEqual([['volume-9']], ids('reserved'))
+        self.assertEqual([], ids('reserved', 'own'))
+        self.assertEqual(0, self.cloud.asked('/volumes/detail'))
         self.cloud.page = 2
         self.assertEqual([['volume-1', 'volume-2'], ['volume-3']],
-                         list(cinder.volume_ids('in-use')))
+                         ids('in-use'))
+        # Only in detail, and for administrators, hosts are shown.
+        self.assertEqual(2, self.cloud.asked('/volumes/detail'))
 
 
 class VolumesByIdTest(CinderTestCase):

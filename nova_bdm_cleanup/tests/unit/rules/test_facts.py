@@ -180,6 +180,18 @@ class MoveTest(base.TestCase):
                           move.origin))
 
 
+class WithoutDiskTest(base.TestCase):
+
+    def test_words(self):
+        for explanation, address, words in (
+                ('why', '', facts.WITHOUT_DISK),
+                ('why', 'whose', 'the driver is not given the disk: whose'),
+                ('whose', 'whose', 'the driver is not given the disk')):
+            self.assertEqual(words, facts.Finding(
+                Reason.OTHER_HOSTS_ADDRESS, explanation,
+                address=address).without_disk)
+
+
 class EndingTest(base.TestCase):
     """The ending of an operation, from the results of its events."""
 

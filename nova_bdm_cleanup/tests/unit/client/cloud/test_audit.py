@@ -416,6 +416,25 @@ class AdviceTest(AuditCase):
             'OS-EXT-SRV-ATTR:root_device_name': '/dev/vdb'})
         return gamma, self.cloud.attach(gamma, 'root')
 
+    def test_disk_with_the_address_of_another_host(self) -> None:
+        self.cloud.evacuate(self.alpha)
+        finding, = self.audit()
+        self.assertEqual((Reason.OTHER_HOSTS_ADDRESS, self.disk, 'compute2'),
+                         (finding.reason, finding.volume, finding.host))
+        self.assertTrue(finding.stops_a_reboot)
+        self.assertEqual([
+            'look: openstack server stop ' + self.alpha,
+            'on host compute2: nova-manage volume_attachment get_connector '
+            '--json > connector.json',
+            'on a controller: nova-manage volume_attachment refresh %s %s '
+            'connector.json' % (self.alpha, self.disk),
+            'openstack server start ' + self.alpha],
+            finding.action.lines)
+        # One request tells it, and only this server is looked at.
+        self.assertEqual(1, self.cloud.asked('os-migrations'))
+        self.assertEqual(0, self.cloud.asked('/servers/' + self.beta))
+        self.assertEqual([], self.audit(Scope(), user='member'))
+
     def test_root_that_is_free(self) -> None:
         gamma, root = self.root()
         self.cloud.lose_attachment(root)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from nova_bdm_cleanup.client.cloud import crosscheck
@@ -25,7 +26,7 @@ class CrossCheckTest(base.TestCase):
         """Add servers, and volumes by their state."""
         self.books.add_servers(servers)
         for name, status in volumes.items():
-            self.books.add_volumes(status, [name])
+            self.books.add_volumes([make.volume(id=name, status=status)])
 
     def attach(self, volume: str, server_id: Any, **fields: Any) -> None:
         self.number += 1
@@ -59,9 +60,8 @@ class CrossCheckTest(base.TestCase):
         for name, fields in states.items():
             self.fill(server(name, 'volume of ' + name))
             if name != 'missing':
-                self.books.add_volumes(
-                    'available' if name == 'available' else 'in-use',
-                    ['volume of ' + name])
+                self.fill(**{'volume of ' + name: 'available'
+                             if name == 'available' else 'in-use'})
             if name != 'none':
                 self.attach('volume of ' + name, name, **fields)
         self.assertEqual(sorted(states), self.suspects())
@@ -79,10 +79,27 @@ class CrossCheckTest(base.TestCase):
         for name, status in (('shelved', 'SHELVED_OFFLOADED'),
                              ('runs', 'ACTIVE')):
             self.fill(server(name, 'v ' + name, status=status))
-            self.books.add_volumes('reserved', ['v ' + name])
+            self.fill(**{'v ' + name: 'reserved'})
             self.attach('v ' + name, name, status='reserved',
                         connected=False)
         self.assertEqual(['runs'], self.suspects())
+
+    def test_volume_that_is_attached_to_another_host(self) -> None:
+        for name, host, named, is_suspect in (
+                ('here', 'compute-1', 'compute-1', False),
+                ('domain', 'compute-1', 'Compute-1.example.org', False),
+                ('elsewhere', 'compute-1', 'compute-2', True),
+                ('offloaded', None, 'compute-2', False),
+                ('unshown', 'compute-1', None, False)):
+            self.books.add_servers([dataclasses.replace(
+                server(name, 'v ' + name), host=host)])
+            self.attach('v ' + name, name)
+            # A multiattach volume is on the host of each server.
+            self.books.add_volumes([make.volume(
+                id='v ' + name, attached_to=(
+                    make.attached_to('unknown', host='compute-3'),
+                    make.attached_to(name, host=named)))])
+            self.assertEqual(is_suspect, name in self.suspects(), name)
 
     def test_servers_that_nova_did_not_list(self) -> None:
         self.fill(server('s1', 'v1'), v1='in-use', v2='in-use')

@@ -147,6 +147,45 @@ class InspectionTest(InspectionCase):
         self.cloud.mapping(self.alpha, self.disk)
         self.assertEqual(['duplicate-mapping'], self.reasons())
 
+    def test_attachment_of_a_host_that_the_server_has_left(self) -> None:
+        self.cloud.evacuate(self.alpha)
+        self.assertEqual(['other-hosts-address'], self.reasons())
+        finding, = self.inspect().findings
+        self.assertIn('that of host compute1,', finding.explanation)
+        self.assertFalse(finding.decision.connects)
+
+    def test_host_with_another_name(self) -> None:
+        self.cloud.servers[self.alpha]['OS-EXT-SRV-ATTR:host'] = 'renamed'
+        self.assertEqual([], self.reasons())
+        self.assertEqual(1, self.cloud.asked('os-migrations'))
+
+    def test_moves_are_read_only_where_a_host_differs(self) -> None:
+        self.cloud.evacuate(self.alpha)
+        attachment = self.cloud.attachments[
+            loopback.uid('attachment of disk')]
+        for host in ('compute2', 'COMPUTE2.example.org', None):
+            attachment['host'] = host
+            self.assertEqual([], self.reasons(), host)
+        # The API shows no age of a mapping: an attachment without a host does
+        # not tell whose address it has.
+        self.cloud.lose_attachment(self.disk)
+        self.assertEqual(['volume-available'], self.reasons())
+        self.assertEqual(0, self.cloud.asked('os-migrations'))
+
+    def test_moves_are_for_administrators(self) -> None:
+        self.cloud.evacuate(self.alpha)
+        self.assertEqual([], self.reasons(user='member'))
+        self.assertEqual(0, self.cloud.asked('os-migrations'))
+        # Nova's own policy may differ from Cinder's.
+        self.cloud.on('os-migrations', lambda: (403, {
+            'forbidden': {'message': 'Policy'}}))
+        self.assertEqual([], self.reasons())
+
+    def test_other_host_of_a_server_on_no_host(self) -> None:
+        self.cloud.evacuate(self.alpha)
+        self.cloud.servers[self.alpha]['OS-EXT-SRV-ATTR:host'] = None
+        self.assertEqual([], self.reasons())
+
     def test_any_gap_ends_it(self) -> None:
         for pattern in ('GET .*/servers/[^/]*$', 'os-volume_attachments',
                         'GET .*/attachments', 'GET .*/volumes'):

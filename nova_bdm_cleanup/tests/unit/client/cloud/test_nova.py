@@ -132,6 +132,27 @@ class FindTest(base.CloudCase):
             self.assertIn(words, str(error))
 
 
+class MovesTest(base.CloudCase):
+
+    def test_moves(self) -> None:
+        self.cloud.evacuate(self.alpha)
+        migration, = self.cloud.migrations[self.alpha]
+        self.cloud.migrations[self.alpha] = [
+            dict(migration, status='reverted'),
+            dict(migration, dest_compute=None),
+            dict(migration, dest_compute='compute1'), migration]
+        self.assertEqual(
+            [('compute2', 'compute1'), ('compute1', 'compute2')],
+            [(m.origin, m.target) for m in self.nova().moves(self.alpha)])
+        self.assertEqual((), self.nova().moves(self.beta))
+        self.assertEqual((), self.nova('member').moves(self.alpha))
+
+    def test_move_without_a_time(self) -> None:
+        self.cloud.evacuate(self.alpha)
+        self.cloud.migrations[self.alpha][0]['created_at'] = None
+        self.assertRaises(errors.BadAnswer, self.nova().moves, self.alpha)
+
+
 class DisksTest(base.CloudCase):
 
     def disks(self) -> Any:
