@@ -124,6 +124,10 @@ def _forget_first_look(original: Any, self: Any, first: Any) -> Any:
     return found
 
 
+def _do_not_wait(original: Any, self: Any, found: Any, look: Any) -> Any:
+    return found
+
+
 def _only_removed(original: Any, self: Any, bdms: Any) -> Any:
     original(self, bdms)
     return self.removed
@@ -209,11 +213,44 @@ def _keep_guard(original: Any, self: Any, volume: str) -> Any:
     return contextlib.nullcontext()
 
 
-# The other servers of the host
+# The other servers of the host, and the addresses
 
 
-def _false(original: Any, *args: Any) -> bool:
-    return False
+def _without_claims(is_left_out: Callable[[Any, Any], bool], original: Any,
+                    self: Any, bdms: Any) -> Any:
+    """Leave out some rows that name the disk of a mapping."""
+    volumes = {bdm.uuid: bdm.volume_id for bdm in bdms}
+    return {uuid: [c for c in claims if not is_left_out(c, volumes[uuid])]
+            for uuid, claims in original(self, bdms).items()}
+
+
+def _has_its_volume(claim: Any, volume: str) -> bool:
+    return bool(claim.volume_id == volume)
+
+
+def _has_another_volume(claim: Any, volume: str) -> bool:
+    return bool(claim.volume_id != volume)
+
+
+def _believe_denial(original: Any, self: Any, bdms: Any) -> Any:
+    """Take each other guest for off, and each row for old."""
+    return {uuid: [dataclasses.replace(c, may_run=False, is_young=False)
+                   for c in claims]
+            for uuid, claims in original(self, bdms).items()}
+
+
+def _apply_no_rule(original: Any, self: Any, plan: Any, snapshot: Any) -> Any:
+    return plan
+
+
+def _give_all(original: Any, self: Any, *args: Any) -> Any:
+    """Give the driver all disks while Cinder is silent."""
+    return {}
+
+
+def _give_what_is_over_limit(original: Any, self: Any, *args: Any) -> Any:
+    removed, found = original(self, *args)
+    return removed, dataclasses.replace(found, not_connected={}, left_out={})
 
 
 def _skip(original: Any, *args: Any) -> None:
@@ -270,6 +307,11 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
           'server, is connected again.',
           'own-volumes-only', 'reboot-available-neighbour-takes',
           ((Cleaner, 'clean', _only_removed),)),
+    Fault('wait-skipped',
+          'A disk that was attached seconds ago is removed, since reads of '
+          'Cinder lag.',
+          'healthy-disks-stay', 'lag-reboot',
+          ((Cleaner, '_settle', _do_not_wait),)),
     Fault('soft-reboot-removes',
           'A mapping is deleted, and the guest keeps its disk.',
           'soft-reboot-removes-nothing', 'hanging-available',
@@ -337,12 +379,32 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
     Fault('neighbours-not-asked',
           'A disk is disconnected that another server of the host uses.',
           'healthy-disks-stay', 'reboot-available-neighbour-takes',
-          ((NovaInstance, 'used_by_others', _false),)),
+          ((NovaInstance, 'claims', functools.partial(
+              _without_claims, _has_its_volume)),)),
     Fault('address-not-asked',
           'A disk is disconnected that already has the address of the old '
           'one.',
           'healthy-disks-stay', 'reboot-missing-remote-arrives',
-          ((NovaInstance, 'is_reused', _false),)),
+          ((NovaInstance, 'claims', functools.partial(
+              _without_claims, _has_another_volume)),)),
+    Fault('rule-of-addresses-not-asked',
+          "A guest is given another guest's disk, or takes it from it, where "
+          'the mapping is kept.',
+          'healthy-disks-stay', 'address-reboot',
+          ((Cleaner, '_apply_rule_of_addresses', _apply_no_rule),)),
+    Fault('denial-believed',
+          "A guest loses a disk because Cinder's record of it was reset.",
+          'devices-of-running-guests-stay', 'address-start',
+          ((NovaInstance, 'claims', _believe_denial),)),
+    Fault('silence-overrides-addresses',
+          'While Cinder is down, a reboot takes the disk of another guest.',
+          'devices-of-running-guests-stay', 'address-reboot',
+          ((Cleaner, 'rows_alone', _give_all),)),
+    Fault('limit-overrides-addresses',
+          'A tenant uses up the limit of the hour, and gets the disk of '
+          'another guest.',
+          'healthy-disks-stay', 'address-boot',
+          ((Cleaner, '_act_on_rest', _give_what_is_over_limit),)),
     Fault('attach-not-seen',
           'A disk is disconnected that is being connected for another '
           'server.',
@@ -353,7 +415,8 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
     Fault('move-disconnects-all',
           'A migration disconnects a disk of another guest of the host.',
           'healthy-disks-stay', 'migrate-beside',
-          ((moves, '_obstacle_to_disconnect', _no_obstacle),)),
+          ((moves, '_obstacle_to_disconnect', _no_obstacle),
+           (Cleaner, '_apply_rule_of_addresses', _apply_no_rule))),
     Fault('move-with-the-rest',
           'A disk that could not be removed is attached to the server again.',
           'no-foreign-disk', 'revert-available-neighbour-takes',

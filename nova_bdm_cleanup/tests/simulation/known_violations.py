@@ -35,10 +35,10 @@ KNOWN_VIOLATIONS: dict[str, KnownViolation] = {
     # The same with a longer window: Nova's driver disconnects the disk after
     # it has waited for the guest to shut down.
     'address-taken-while-the-guest-shuts-down': KnownViolation(
-        ('healthy-disks-stay', 'devices-of-running-guests-stay'),
-        properties.WHILE_MOVING,
+        ('healthy-disks-stay', 'devices-of-running-guests-stay',
+         'no-address-of-a-running-guest'), properties.WHILE_MOVING,
         'a neighbour gets the address of the disk before a move disconnects '
-        'it'),
+        'it, or the driver connects it'),
     # A fault of Nova: its row already has the address of another host.
     'half-moved-by-a-kill': KnownViolation(
         ('own-volumes-only',), properties.HALF_MOVED,
@@ -68,6 +68,31 @@ KNOWN_VIOLATIONS: dict[str, KnownViolation] = {
         ('no-foreign-disk',), properties.AFTER_CHECK,
         'a volume that was available when a live migration was checked is '
         'attached to another server before Nova connects it'),
+    # Cinder does not answer, so the rows alone decide, and an attach in
+    # progress must not keep every disk of the host from its guest.
+    'address-in-no-row-yet-and-cinder-silent': KnownViolation(
+        ('no-address-of-a-running-guest', 'devices-of-running-guests-stay'),
+        properties.SILENT,
+        'while Cinder does not answer, a disk is connected whose address a '
+        'neighbour is just getting'),
+    # Neither Cinder nor a guest tells whose the address is.
+    'address-of-a-guest-that-is-off': KnownViolation(
+        ('own-volumes-only',), properties.DENIED,
+        "Cinder denies a neighbour's attachment, and its guest is off: at a "
+        'boot of the host Nova resumes the server first'),
+    # Cinder says that the disk is healthy, so nothing is removed, and nothing
+    # waits.  Nova without the plugin connects it, too.
+    'detached-within-the-lag': KnownViolation(
+        ('healthy-disks-stay', 'own-volumes-only',
+         'no-address-of-a-running-guest', 'devices-of-running-guests-stay'),
+        properties.LAGGED,
+        'a volume was detached and attached to a neighbour so recently that '
+        'reads of Cinder that lag still show it attached to the server'),
+    # Only the clock tells how old a record is.
+    'clock-ahead-while-reads-lag': KnownViolation(
+        ('healthy-disks-stay',), properties.AHEAD,
+        'the clock of the host is ahead, so that a record that is not yet '
+        'seen everywhere looks old'),
     # A fault of Nova: it keeps the allocations when a revert fails.
     'allocations-of-a-refused-revert': KnownViolation(
         ('one-host-only',), properties.REVERT_REFUSED,

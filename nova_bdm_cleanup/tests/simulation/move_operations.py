@@ -231,7 +231,7 @@ class Cloud(operations.Operations):
         """Finish open operations, and reboot the server twice."""
         world = self.world
         # An operator has looked after what prevents a cleanup.
-        world.is_silent = False
+        world.is_silent = world.hour_is_used_up = False
         for each in world.servers.values():
             each.locked_by = None
         world.clock_errors.clear()

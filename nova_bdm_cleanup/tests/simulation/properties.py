@@ -29,6 +29,10 @@ OPERATION_AT_MOVE = 'operation when the move begins'
 DELETED = 'deleted meanwhile'
 #: Another server took the volume after the check of a live migration.
 AFTER_CHECK = 'after the check'
+#: Cinder denies the attachment of another guest, which is off.
+DENIED = 'denied and off'
+#: Cinder does not answer, and no row has the address of the other guest yet.
+SILENT = 'not recorded while Cinder is silent'
 #: A volume was detached so recently that reads of Cinder still show it.
 LAGGED = 'detached within the lag'
 #: Reads of Cinder lag, and the clock of the host is ahead.
@@ -108,19 +112,19 @@ def check_disconnect(world: World, host: str, server: str,
                      number: int) -> None:
     """Check a device before it is disconnected from a host."""
     is_cleaning = _is_cleaning(world)
-    if world.first_look_failed and not is_cleaning:
-        return
     host_state = world.hosts[host]
     read = world.cinder.back_end.read(host, number)
-    check_users(world, host, server, number, 'devices-of-running-guests-stay',
-                'is disconnected')
     for other in host_state.devices.get(number, set()) - {server}:
+        if world.first_look_failed and not is_cleaning:
+            break
         if any(a.volume == read for a in world.cinder.of_server(other)
                if a.host == host and a.number == number):
             world.violated(
                 'healthy-disks-stay', f'unit {number} of {host} is '
                 f'disconnected, by which {other} has volume {read}',
                 _situation(world, other, read))
+    check_users(world, host, server, number, 'devices-of-running-guests-stay',
+                'is disconnected')
     if is_cleaning and number not in host_state.devices:
         world.violated('only-present-devices',
                        f'unit {number} is disconnected, but is not on {host}')
@@ -150,12 +154,23 @@ def check_users(world: World, host: str, server: str, number: int,
             name, f'unit {number} of {host} {event} for {server}, while the '
             f'guest of {others[0]} has it',
             _situation(world, others[0], world.cinder.back_end.read(
-                host, number)))
+                host, number)) or _situation_in_silence(
+                    world, others[0], number))
+
+
+def _situation_in_silence(world: World, server: str, number: int) -> str:
+    """Return the situation if Nova's rows alone decided, and did not name an
+    address yet.
+    """
+    actor = world.scheduler.current
+    named = None if actor is None else actor.local.get('addresses at the read')
+    return (SILENT if world.first_look_failed and named is not None
+            and (server, number) not in named else '')
 
 
 def _is_excused(world: World) -> bool:
     """Return whether the plugin could not know who has an address."""
-    return world.first_look_failed
+    return world.nova_failed
 
 
 def _situation(world: World, server: str, volume: str | None) -> str:
@@ -194,7 +209,8 @@ def check_opened_disk(world: World, host: str, server: str,
                        HALF_MOVED if world.killed_in_move
                        and row.volume_id in world.unchecked_volumes else
                        OPERATION_AT_MOVE
-                       if row.volume_id in world.in_operation_at_move else '')
+                       if row.volume_id in world.in_operation_at_move else
+                       '' if world.cinder.of_volume(read) else DENIED)
     if not any(a.volume == read for a in world.cinder.of_server(server)):
         others = {a.server for a in world.cinder.of_volume(read)}
         if others:
@@ -374,11 +390,13 @@ def check_failed_move(world: World, server: str, error: Exception) -> None:
                        OPERATION_AT_MOVE if world.in_operation_at_move or any(
                            a.instance_uuid == server for a in world.actions)
                        else '')
-    # Nova leaves disks without a connection; an operator has to attach them.
-    world.unchecked_volumes.update(
-        row.volume_id for row in world.volumes_of(server)
-        if row.attachment_id in world.cinder.attachments
-        and world.cinder.attachments[row.attachment_id].status != 'attached')
+    # Nova leaves disks without a connection, or connected to the other host;
+    # an operator has to attach them.
+    host = world.servers[server].host
+    for row in world.volumes_of(server):
+        own = world.cinder.attachments.get(row.attachment_id)
+        if own is not None and (own.status, own.host) != ('attached', host):
+            world.unchecked_volumes.add(row.volume_id)
     world.end_operations(server)
 
 
@@ -400,6 +418,8 @@ def check_addresses(world: World) -> None:
         server = world.servers.get(row.instance_uuid)
         if (row.deleted or server is None or not server.host
                 or server.task_state is not None or not row.is_connected
+                # A move failed half way.
+                or server.vm_state == vm_states.ERROR
                 or row.volume_id in world.unchecked_volumes):
             continue
         if row.host_of_address != server.host:
@@ -445,8 +465,10 @@ def _problems(world: World, server: str) -> Iterator[str]:
             a.action == instance_actions.SWAP_VOLUME
             or a.instance_uuid != server) for a in world.actions):
         return  # A swap was interrupted; an operator has to check the disks.
-    if not record.host:
-        yield f'{server} is {record.vm_state}, and on no host'
+    if record.vm_state in (vm_states.SHELVED, vm_states.SHELVED_OFFLOADED):
+        if not ({r.volume_id for r in world.rows_of(server)}
+                & world.unchecked_volumes):
+            yield f'{server} is still {record.vm_state}'
         return
     # A failed unshelve leaves no guest.
     guest = world.hosts[record.host].guests.get(server, Guest())
@@ -478,9 +500,9 @@ def _problems(world: World, server: str) -> Iterator[str]:
 
 
 def _devices_left(world: World, server: str, host: str) -> Iterator[int]:
-    """Yield the devices of a server on a host, except logged ones."""
+    """Yield the devices of a server alone on a host, except logged ones."""
     for number, users in world.hosts[host].devices.items():
-        if (server in users and world.cinder.back_end.read(host, number)
+        if (users == {server} and world.cinder.back_end.read(host, number)
                 not in world.unchecked_volumes
                 and not any(r.number == number and _is_logged_as_left(world, r)
                             for r in world.rows.values()
@@ -498,8 +520,7 @@ def _other_host_problems(world: World, server: str) -> Iterator[str]:
         if guest is not None and guest.is_running:
             yield f'{server} is on {name}, too'
         for number in _devices_left(world, server, name):
-            if host.devices[number] == {server}:
-                yield f'unit {number} of {server} is left on {name}'
+            yield f'unit {number} of {server} is left on {name}'
         for volume in world.cinder.back_end.exports.get(name, {}).values():
             if (world.row_of(server, volume)
                     and volume not in world.unchecked_volumes and not any(
@@ -540,12 +561,18 @@ def _check_recorded(world: World, name: str, kind: str,
 
 
 def _is_healthy(world: World, row: Row) -> bool:
-    """Return whether the disk of a mapping is attached to the server."""
+    """Return whether the disk of a mapping is attached to the server.
+
+    Of a volume of another project, only the attachment of the mapping counts.
+    """
     world.reads(f'volume {row.volume_id}')
     volume = world.cinder.volumes.get(row.volume_id)
+    own_project = world.servers[row.instance_uuid].project_id
     return (volume is not None and volume.status != 'available'
-            and any(world.cinder.attached_to(
-                row.volume_id, row.instance_uuid)))
+            and any(volume.project == own_project
+                    or a.id == row.attachment_id
+                    for a in world.cinder.attached_to(
+                        row.volume_id, row.instance_uuid)))
 
 
 def _has_duplicate(world: World, row: Row) -> bool:

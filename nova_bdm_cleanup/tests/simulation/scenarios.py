@@ -10,14 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 import dataclasses
+import datetime
 import functools
 import itertools
 
 from nova.compute import power_state, vm_states
 
+from nova_bdm_cleanup.tests.simulation import properties
 from nova_bdm_cleanup.tests.simulation.move_operations import Cloud
 from nova_bdm_cleanup.tests.simulation.operations import API, CINDER
 from nova_bdm_cleanup.tests.simulation.world import (
+    ALL,
     COMPUTE,
     HERE,
     OWN_PROJECT,
@@ -118,10 +121,16 @@ def _stale(cloud: Cloud) -> None:
     cloud.world.delete_row(cloud.world.row_of(SERVER, DANGLING))
 
 
+def _reused(cloud: Cloud) -> None:
+    """The volume was deleted, and the neighbour has its address."""
+    _missing(cloud)
+    cloud.world.add_disk(NEIGHBOUR, FREE)
+
+
 KINDS: dict[str, Setup] = {
     'missing': _missing, 'available': _available, 'elsewhere': _elsewhere,
     'beside': _beside, 'reset': _reset, 'stale': _stale,
-    'foreign': _foreign, 'root': _root}
+    'foreign': _foreign, 'root': _root, 'reused': _reused}
 #: Kinds in which the plugin may refuse a move, and a live migration.
 _REFUSED = (('beside', 'root'), ('beside', 'elsewhere', 'foreign'))
 
@@ -243,6 +252,13 @@ def _foreign_writes(cloud: Cloud) -> None:
     cloud.begin('tenant', cloud.write_attachment, 'O', SERVER, 'here')
 
 
+def _clock_steps(cloud: Cloud) -> None:
+    """The clock of the host steps by an hour, forward or back."""
+    hours = {'the clock steps forward': 1.0, 'the clock steps back': -1.0}
+    cloud.begin('NTP', cloud.set_clock, hours[
+        cloud.world.scheduler.choose(list(hours))])
+
+
 _CONCURRENT: dict[str, Setup] = {
     'attach': _starter('Another volume is attached to the server.',
                        'user', Cloud.attach, SERVER, FREE),
@@ -286,6 +302,14 @@ _CONCURRENT: dict[str, Setup] = {
                        'owner', Cloud.start, SERVER),
     'locks': _starter('An administrator locks and unlocks the server.',
                       'admin', Cloud.lock_and_unlock, SERVER),
+    'stays-locked': _starter('An administrator locks the server.',
+                             'admin', Cloud.lock, SERVER),
+    'clock-steps': _clock_steps,
+    'resets-neighbour': _starter(
+        "An administrator resets the neighbour's volume to detached.",
+        'admin', Cloud.reset_attached, FREE),
+    'neighbour-reboots': _starter('The neighbour is rebooted hard.',
+                                  'neighbour', Cloud.reboot, NEIGHBOUR),
     'resets-task': _starter('An administrator resets the state of the server.',
                             'admin', Cloud.reset_task_state, SERVER),
     'tenant-writes': _starter(
@@ -314,6 +338,204 @@ def _compose(name: str, kind: str, other: Setup | None, cloud: Cloud) -> None:
         cloud.world.servers[SERVER].power_state = power_state.RUNNING
 
 
+# Two servers with one address, and reads that lag: the search chooses a part
+# of the initial state, and tries each.
+
+
+def _free_address(cloud: Cloud) -> None:
+    """Detach the dangling volume; the neighbour gets its address."""
+    _available(cloud)
+    cloud.world.add_disk(NEIGHBOUR, FREE)
+    cloud.world.unchecked_volumes.add(DANGLING)
+
+
+def _root_address(cloud: Cloud) -> None:
+    _free_address(cloud)
+    image = cloud.world.rows_of(SERVER)[0]
+    row = cloud.world.row_of(SERVER, DANGLING)
+    image.boot_index, row.boot_index = None, 0
+
+
+def _elsewhere_address(cloud: Cloud) -> None:
+    _free_address(cloud)
+    cloud.world.add_disk(REMOTE, DANGLING)
+
+
+def _address_in_use(cloud: Cloud) -> None:
+    _free_address(cloud)
+    cloud.world.cinder.volumes[DANGLING].status = 'in-use'
+
+
+def _busy_address(cloud: Cloud) -> None:
+    _free_address(cloud)
+    cloud.world.cinder.volumes[DANGLING].status = 'maintenance'
+
+
+def _claimed_address(cloud: Cloud) -> None:
+    cinder = cloud.world.cinder
+    _free_address(cloud)
+    cinder.transfer(DANGLING, OTHER_PROJECT)
+    forged = cinder.reserve(DANGLING, SERVER)
+    cinder.connect(forged, HERE)
+    cinder.complete(forged)
+
+
+def _reserved_address(cloud: Cloud) -> None:
+    _free_address(cloud)
+    cloud.world.cinder.reserve(DANGLING, SERVER)
+
+
+#: The server's volume whose address the neighbour has.
+ADDRESSES: dict[str, Setup] = {
+    'the volume is missing': _reused,
+    'the volume is available': _free_address,
+    'the volume is the root disk, and available': _root_address,
+    'the volume is attached to a server on another host': _elsewhere_address,
+    'the volume is in-use by no server': _address_in_use,
+    'the volume is in maintenance': _busy_address,
+    'the volume was transferred, and its owner wrote an attachment':
+        _claimed_address,
+    'the volume is reserved by an attachment that no mapping names':
+        _reserved_address}
+
+
+def _deny(cloud: Cloud) -> None:
+    cloud.world.cinder.reset_attached(FREE)
+    cloud.world.unchecked_volumes.add(DANGLING)
+
+
+def _stop_neighbour(cloud: Cloud) -> None:
+    cloud.world.servers[NEIGHBOUR].vm_state = vm_states.STOPPED
+    cloud.world.servers[NEIGHBOUR].power_state = power_state.SHUTDOWN
+    cloud.world.hosts[HERE].guests[NEIGHBOUR].is_running = False
+
+
+def _nothing(cloud: Cloud) -> None:
+    pass
+
+
+#: The neighbour's claim to the address.
+CLAIMS: dict[str, Setup] = {
+    'Cinder attaches the address to the neighbour': _nothing,
+    "Cinder denies the neighbour's attachment": _deny,
+    'the neighbour is off': _stop_neighbour}
+
+
+def _use_up_hour(cloud: Cloud) -> None:
+    cloud.world.hour_is_used_up = True
+
+
+def _lock(cloud: Cloud) -> None:
+    cloud.world.servers[SERVER].locked_by = 'admin'
+    cloud.world.asked_by_admin = True
+
+
+def _silence(cloud: Cloud) -> None:
+    cloud.world.is_silent = True
+
+
+def _boot_in_reverse(cloud: Cloud) -> None:
+    cloud.world.boots_in_reverse = True
+
+
+#: What else keeps the plugin from a removal.
+CIRCUMSTANCES: dict[str, Setup] = {
+    'the limits of the hour are not used up': _nothing,
+    'the limits of the hour are used up': _use_up_hour,
+    'an administrator has locked the server': _lock,
+    'Cinder does not answer': _silence}
+
+
+def _choose(cloud: Cloud, setups: dict[str, Setup]) -> None:
+    setups[cloud.world.scheduler.choose(list(setups))](cloud)
+
+
+def _compose_address(name: str, cloud: Cloud) -> None:
+    operation = SERVER_OPERATIONS[name]
+    _set_up(cloud, operation.is_running, operation.host)
+    operation.before(cloud)
+    _choose(cloud, ADDRESSES)
+    _choose(cloud, CLAIMS)
+    _choose(cloud, CIRCUMSTANCES)
+    if name == 'boot':
+        _choose(cloud, {'the servers are resumed in order': _nothing,
+                        'they are resumed in reverse': _boot_in_reverse})
+    cloud.world.may_refuse = True
+    cloud.world.unchecked_properties = properties.OF_MOVES
+    operation.begin(cloud, '')
+    if name == 'boot':
+        cloud.world.servers[SERVER].power_state = power_state.RUNNING
+
+
+def _attached_now(cloud: Cloud) -> None:
+    cloud.world.add_disk(SERVER, FREE, hours=0)
+    cloud.world.attached[SERVER, FREE] = True
+
+
+def _swapped_now(cloud: Cloud) -> None:
+    cloud.world.swap_disk(SERVER, HEALTHY, FREE)
+    cloud.world.attached[SERVER, FREE] = True
+
+
+def _moved_now(cloud: Cloud) -> None:
+    cloud.world.move_disk(SERVER, HEALTHY)
+    cloud.world.move_disk(SERVER, DANGLING)
+
+
+def _lost_now(cloud: Cloud) -> None:
+    _available(cloud)
+    cloud.world.lost_within_lag.add(DANGLING)
+
+
+def _taken_now(cloud: Cloud) -> None:
+    _available(cloud)
+    cloud.world.add_disk(NEIGHBOUR, DANGLING, hours=0)
+    cloud.world.lost_within_lag.add(DANGLING)
+    # A shelve is refused.
+    cloud.world.unchecked_volumes.add(DANGLING)
+
+
+#: What was written to Cinder just now.
+WRITES: dict[str, Setup] = {
+    'a volume was just attached': _attached_now,
+    'a volume was just swapped': _swapped_now,
+    'the server was just moved': _moved_now,
+    'a volume was just detached': _lost_now,
+    'a volume was just detached, and attached to the neighbour': _taken_now}
+
+
+def _turn_back(cloud: Cloud) -> None:
+    cloud.world.clock_errors[HERE] = datetime.timedelta(hours=-1)
+
+
+def _advance(cloud: Cloud) -> None:
+    cloud.world.clock_errors[HERE] = datetime.timedelta(hours=1)
+
+
+CLOCKS: dict[str, Setup] = {
+    'the clock of the host is right': _nothing,
+    'the clock of the host is an hour back': _turn_back,
+    'the clock of the host is an hour ahead': _advance}
+
+#: The reads of Cinder that lag.
+LAGS = ('volume', 'attachment', 'list', ALL)
+
+
+def _compose_lag(name: str, cloud: Cloud) -> None:
+    world, operation = cloud.world, SERVER_OPERATIONS[name]
+    _set_up(cloud, operation.is_running, operation.host)
+    operation.before(cloud)
+    world.cinder.past = []
+    _choose(cloud, WRITES)
+    _choose(cloud, CLOCKS)
+    world.lagging = world.scheduler.choose(LAGS)
+    world.scheduler.killable_process = ''
+    world.unchecked_properties = properties.OF_MOVES
+    operation.begin(cloud, '')
+    if name == 'boot':
+        world.servers[SERVER].power_state = power_state.RUNNING
+
+
 #: The kinds of each way without a concurrent operation.
 _REBOOT_KINDS = (
     'missing', 'available', 'elsewhere', 'beside', 'reset', 'stale')
@@ -338,7 +560,10 @@ _COMBINATIONS: Sequence[tuple[Sequence[str], str, Sequence[str]]] = (
     (('reboot',), 'available', (
         'attach-again', 'detach', 'delete', 'delete-and-reuse',
         'neighbour-takes', 'remote-takes', 'gives-away', 'reboots-again',
-        'locks', 'resets-task', 'tenant-writes')),
+        'locks', 'stays-locked', 'clock-steps', 'resets-task',
+        'tenant-writes')),
+    (('reboot', 'start'), 'reused', ('resets-neighbour',)),
+    (('reboot',), 'reused', ('neighbour-reboots',)),
     (('reboot',), 'reset', ('detach-dangling', 'resets-status',
                             'force-detaches')),
     (('reboot',), 'stale', ('attach', 'neighbour-attaches')),
@@ -365,8 +590,8 @@ _WITH_NOVA_26 = frozenset((
     'reboot-available-attach-again', 'migrate-available',
     'evacuate-available', 'unshelve-available'))
 
-#: With three other actors, failures would make too many schedules.
-_MANY_ACTORS: Sequence[str] = ('delete-and-reuse',)
+#: Two reboots, or three other actors: failures would make too many schedules.
+_WITHOUT_FAILURES: Sequence[str] = ('delete-and-reuse', 'neighbour-reboots')
 
 
 def _add(operation: str, kind: str, other: str = '') -> None:
@@ -374,7 +599,7 @@ def _add(operation: str, kind: str, other: str = '') -> None:
     name = '-'.join(filter(None, (operation, kind, other)))
     description = ' '.join(filter(None, (
         f'{operation}:', KINDS[kind].__doc__, setup and setup.__doc__)))
-    has_few_failures = other in _MANY_ACTORS or (
+    has_few_failures = other in _WITHOUT_FAILURES or (
         setup is not None and SERVER_OPERATIONS[operation].has_few_failures)
     for release in (34, 26) if name in _WITH_NOVA_26 else (34,):
         full = name if release == 34 else f'{name}-nova{release}'
@@ -394,3 +619,21 @@ for _operation, _kinds in _KINDS_BY_OPERATION.items():
     for _kind in _kinds:
         _add(_operation, _kind)
 
+
+def _add_chosen(name: str, description: str, operation: str,
+                compose: Callable[[str, Cloud], None], failures: int) -> None:
+    SCENARIOS[name] = Scenario(
+        name, f'{operation}: {description}',
+        functools.partial(compose, operation),
+        SERVER_OPERATIONS[operation].triggers, 34,
+        preemptions=0, failures=failures)
+
+
+for _operation in SERVER_OPERATIONS:
+    if _operation != 'evacuate':
+        _add_chosen(f'address-{_operation}', 'A neighbour has the address.',
+                    _operation, _compose_address, 0)
+for _operation in ('reboot', 'hanging', 'start', 'boot', 'migrate', 'shelve',
+                   'live', 'remove'):
+    _add_chosen(f'lag-{_operation}', 'Reads of Cinder lag.', _operation,
+                _compose_lag, 1)

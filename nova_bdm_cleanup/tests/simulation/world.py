@@ -462,6 +462,9 @@ class World:
         if self.scheduler.current is not None:
             self.scheduler.current.local['recorded at the read'] = (
                 self.recorded_disks(host))
+            self.scheduler.current.local['addresses at the read'] = frozenset(
+                (r.instance_uuid, r.number) for r in self.rows.values()
+                if not r.deleted and r.host_of_address == host)
         return [s for s in self.servers.values() if s.host == host]
 
     def users(self, host: str, number: int) -> list[str]:
