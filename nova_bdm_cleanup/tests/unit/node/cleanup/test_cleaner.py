@@ -862,7 +862,7 @@ class AddressTest(CleanerTestCase):
         world = world_of([disk(4)], [free(4)], moves=[moved],
                          connected=set())
         self.clean(world)
-        self.assertEqual(['destroy bdm-4', 'tidy bdm-4'], deeds(world))
+        self.assertEqual(['destroy bdm-4'], deeds(world))
 
     def test_what_is_left_out_has_an_event(self):
         world = broken(failing={'look': errors.Unreachable('no route')})
