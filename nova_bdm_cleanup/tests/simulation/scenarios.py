@@ -259,6 +259,13 @@ def _clock_steps(cloud: Cloud) -> None:
         cloud.world.scheduler.choose(list(hours))])
 
 
+def _resets_neighbour(cloud: Cloud) -> None:
+    """An administrator resets the neighbour's volume to detached."""
+    # While Cinder denies the neighbour's attachment, the mapping stays.
+    cloud.world.unchecked_volumes.add(DANGLING)
+    cloud.begin('admin', cloud.reset_attached, FREE)
+
+
 _CONCURRENT: dict[str, Setup] = {
     'attach': _starter('Another volume is attached to the server.',
                        'user', Cloud.attach, SERVER, FREE),
@@ -305,9 +312,7 @@ _CONCURRENT: dict[str, Setup] = {
     'stays-locked': _starter('An administrator locks the server.',
                              'admin', Cloud.lock, SERVER),
     'clock-steps': _clock_steps,
-    'resets-neighbour': _starter(
-        "An administrator resets the neighbour's volume to detached.",
-        'admin', Cloud.reset_attached, FREE),
+    'resets-neighbour': _resets_neighbour,
     'neighbour-reboots': _starter('The neighbour is rebooted hard.',
                                   'neighbour', Cloud.reboot, NEIGHBOUR),
     'resets-task': _starter('An administrator resets the state of the server.',
