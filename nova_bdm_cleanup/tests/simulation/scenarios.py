@@ -532,7 +532,8 @@ def _compose_lag(name: str, cloud: Cloud) -> None:
     operation.before(cloud)
     world.cinder.past = []
     _choose(cloud, WRITES)
-    _choose(cloud, CLOCKS)
+    if name == 'reboot':
+        _choose(cloud, CLOCKS)
     world.lagging = world.scheduler.choose(LAGS)
     world.scheduler.killable_process = ''
     world.unchecked_properties = properties.OF_MOVES
@@ -596,7 +597,8 @@ _WITH_NOVA_26 = frozenset((
     'evacuate-available', 'unshelve-available'))
 
 #: Two reboots, or three other actors: failures would make too many schedules.
-_WITHOUT_FAILURES: Sequence[str] = ('delete-and-reuse', 'neighbour-reboots')
+_WITHOUT_FAILURES: Sequence[str] = (
+    'delete-and-reuse', 'neighbour-reboots', 'resets-neighbour')
 
 
 def _add(operation: str, kind: str, other: str = '') -> None:
