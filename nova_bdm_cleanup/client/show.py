@@ -55,11 +55,14 @@ class ShowBdm(output.BdmCommand):
         if seen.not_connected or any(
                 not f.reason.passes for f in seen.findings):
             self.exit_code = ExitCode.FINDINGS
+        last, reasons = (cloud.nova.not_connected(server.id)
+                         if any(f.bdm for f in seen.findings) else ('', {}))
         actions = (_action(findings.advised(found, cloud))
                    for found in findings.findings_of(seen))
         disks = [
             ShownDisk(f, seen, 'none' if f.reason is Reason.HEALTHY
-                      else next(actions)) for f in seen.plan.findings]
+                      else next(actions), _left_out(f, last, reasons))
+            for f in seen.plan.findings]
         return SHOW_COLUMNS, [[fact.value(disk) for fact in FACTS]
                          for disk in disks]
 
@@ -83,6 +86,19 @@ def _action(found: findings.CloudFinding) -> findings.Action:
     return action
 
 
+def _left_out(finding: facts.Finding, last: str,
+              reasons: Mapping[str, str]) -> str:
+    """Say whether the last start of the guest left out a disk.
+
+    :param last: the action that started it
+    :param reasons: the reasons for the volumes that it left out
+    """
+    reason = reasons.get(finding.volume_id or '')
+    return '; the last %s did not connect it (%s)' % (last, reason) \
+        if finding.bdm and reason and finding.reason is not Reason.HEALTHY \
+        else ''
+
+
 @dataclasses.dataclass(frozen=True)
 class ShownDisk:
     """One volume of a server, or an attachment that no mapping accounts for.
@@ -94,6 +110,9 @@ class ShownDisk:
     #: The server, with its volumes and attachments.
     seen: inspection.Inspection
     action: findings.Action | str
+    #: That the last start of the guest did not connect it; empty: it did, or
+    #: it is not known.
+    left_out: str
 
     @property
     def volume(self) -> facts.Volume | None:
@@ -161,9 +180,9 @@ FACTS = (
     Fact('Host', lambda d: d.host),
     Fact('Verdict', lambda d: str(d.finding.reason)),
     Fact('Hard Reboot', lambda d: d.hard_reboot),
-    Fact('Explanation', lambda d: d.finding.explanation),
+    Fact('Explanation', lambda d: d.finding.explanation + d.left_out),
     Fact('Connects',
-         lambda d: d.finding.bdm and d.finding.decision.connect),
+         lambda d: d.finding.bdm and d.finding.decision.connects),
     Fact('Action', lambda d: d.action),
 )
 

@@ -285,7 +285,7 @@ class NovaInstance:
         self.record_event(event)
 
     def report_not_connected(self, finding: facts.Finding) -> None:
-        self.record_event('bdm_cleanup did not connect volume %s (%s)' % (
+        self.record_event(facts.NOT_CONNECTED_EVENT % (
             finding.volume_id, finding.reason))
 
     def record_event(self, event: str) -> None:

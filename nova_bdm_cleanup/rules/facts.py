@@ -304,6 +304,11 @@ WITHOUT_DISK = ('the guest comes back without the disk: while Cinder shows no '
                 'attachment of this server, another server may have the disk')
 
 
+#: The event of Nova's action for a disk that was not connected: the volume
+#: and the reason.
+NOT_CONNECTED_EVENT = 'bdm_cleanup did not connect volume %s (%s)'
+
+
 class Action(enum.Enum):
     """An action on a mapping of the server, or on an attachment."""
 

@@ -17,7 +17,7 @@ from typing import Any
 from nova_bdm_cleanup.openstack import answers, errors
 from nova_bdm_cleanup.openstack.answers import quoted
 from nova_bdm_cleanup.openstack.api import Api
-from nova_bdm_cleanup.rules import spelling
+from nova_bdm_cleanup.rules import facts, spelling
 from nova_bdm_cleanup.rules.facts import Bdm, Ending, Move
 
 #: Attachment and mapping ids are shown since 2.89, which Nova 25 has.
@@ -28,6 +28,13 @@ _LISTS_ALL = '2.88'
 
 #: Nova shows a server of a cell that does not answer with this status.
 _UNKNOWN = 'UNKNOWN'
+
+#: The actions of Nova that start a guest on its host.
+_STARTS = ('reboot', 'start')
+
+#: An event of a disk that the plugin did not connect: the volume, the reason.
+_NOT_CONNECTED = re.compile(
+    re.escape(facts.NOT_CONNECTED_EVENT) % (r'(\S+)', r'(\S+)'))
 
 #: The libvirt driver's name for the number of reads of a guest's disk.
 _READS = '_read_req'
@@ -236,12 +243,33 @@ class Nova:
             default=Ending.SUCCESS)
 
     def _ending(self, path: str, action: Mapping[str, Any]) -> Ending:
+        return Ending.of(answers.optional_text(event, 'result')
+                         for event in self._events(path, action))
+
+    def not_connected(self, server_id: str) -> tuple[str, dict[str, str]]:
+        """Return the action that last started the guest, and the volumes that
+        it did not connect, with their reasons.
+
+        The plugin records that in the names of events, which Nova shows to
+        every user.
+        """
+        path = '/servers/%s/os-instance-actions' % quoted(server_id)
+        # The newest is the first.
+        for action in answers.records(self._api.get(path), 'instanceActions'):
+            if action.get('action') in _STARTS:
+                found = (_NOT_CONNECTED.fullmatch(answers.text(e, 'event'))
+                         for e in self._events(path, action))
+                return answers.text(action, 'action'), {
+                    spelling.identifier(match[1]): match[2]
+                    for match in found if match}
+        return '', {}
+
+    def _events(self, path: str, action: Mapping[str, Any]
+                ) -> list[Mapping[str, Any]]:
         body = self._api.get('%s/%s' % (
             path, quoted(answers.text(action, 'request_id'))))
-        return Ending.of(
-            answers.optional_text(event, 'result')
-            for event in answers.records(
-                answers.record(body, 'instanceAction'), 'events'))
+        return answers.records(
+            answers.record(body, 'instanceAction'), 'events')
 
     def moves(self, server_id: str) -> tuple[Move, ...]:
         """Return the moves of a server between hosts, the last one first.

@@ -71,6 +71,8 @@ class LoopbackCloud:
         self.guests: dict[str, list[str]] = {}
         #: The events of each swap of volumes, the newest first, by server.
         self.swaps: dict[str, list[list[dict[str, Any]]]] = {}
+        #: The names of the events of the last reboot, by server.
+        self.reboot_events: dict[str, list[str]] = {}
         #: The migrations of each server, the newest first.
         self.migrations: dict[str, list[dict[str, Any]]] = {}
         #: Hosts that run nova-compute.
@@ -322,6 +324,10 @@ class LoopbackCloud:
 
     def _actions(self, server_id: str, rest: str) -> tuple[int, Any]:
         swaps = self.swaps.get(server_id, [])
+        if rest.endswith('/req-reboot'):
+            return 200, {'instanceAction': {'events': [
+                {'event': name, 'result': 'Success'}
+                for name in self.reboot_events.get(server_id, ())]}}
         number = rest.partition('/req-swap-')[2]
         if number:
             return 200, {'instanceAction': {'events': swaps[int(number)]}}

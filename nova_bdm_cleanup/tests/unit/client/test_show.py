@@ -72,6 +72,31 @@ class ShowBdmTest(commandcase.CommandCase):
             ('keeps it (server-locked), and ' + facts.WITHOUT_DISK, False),
             (row['Hard Reboot'], row['Connects']))
 
+    def test_what_the_last_reboot_did_not_connect(self) -> None:
+        event = facts.NOT_CONNECTED_EVENT % (self.disk, 'stuck')
+        self.cloud.reboot_events[self.alpha] = [event]
+        _, (row,) = self.bdm('show', self.alpha)
+        # Nova is not asked while all is healthy.
+        self.assertEqual('attached to this server', row['Explanation'])
+        self.assertEqual(0, self.cloud.asked('os-instance-actions'))
+        self.cloud.half_move(self.disk)
+        said = '; the last reboot did not connect it (stuck)'
+        _, (row,) = self.bdm('show', self.alpha)
+        self.assertTrue(row['Explanation'].endswith(said))
+        self.assertEqual(2, self.cloud.asked('os-instance-actions'))
+        self.cloud.reboot_events.clear()
+        _, (row,) = self.bdm('show', self.alpha)
+        self.assertNotIn('the last reboot', row['Explanation'])
+
+    def test_row_with_the_address_of_another_host(self) -> None:
+        self.cloud.evacuate(self.alpha)
+        _, (row,) = self.bdm('show', self.alpha)
+        self.assertEqual(
+            ('other-hosts-address', 'compute1', 'keeps it, and the driver is '
+             'not given the disk', False),
+            (row['Verdict'], row['Host'], row['Hard Reboot'],
+             row['Connects']))
+
     def test_of_a_server_that_is_changing_nothing_is_said(self) -> None:
         self.reserve_elsewhere()
         self.cloud.servers[self.alpha]['OS-EXT-STS:task_state'] = 'rebooting'

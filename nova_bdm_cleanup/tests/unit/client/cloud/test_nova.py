@@ -7,6 +7,7 @@ from typing import Any, Callable
 
 from nova_bdm_cleanup.client.cloud.nova import ComputeServer, Disk, mappings_of
 from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.facts import Bdm, Ending
 from nova_bdm_cleanup.tests.unit import wire
 from nova_bdm_cleanup.tests.unit.client.cloud import base
@@ -130,6 +131,34 @@ class FindTest(base.CloudCase):
             error = self.assertRaises(errors.BadInput, self.nova().find,
                                       name, False)
             self.assertIn(words, str(error))
+
+
+class LastStartTest(base.CloudCase):
+    """The disks that the last reboot or start did not connect."""
+
+    def test_events(self) -> None:
+        self.cloud.reboot_events[self.alpha] = [
+            'compute_reboot_instance',
+            'bdm_cleanup removed volume %s (volume-available)' % self.other,
+            facts.NOT_CONNECTED_EVENT % (self.disk, 'half-moved')]
+        self.assertEqual(('reboot', {self.disk: 'half-moved'}),
+                         self.nova().not_connected(self.alpha))
+        self.assertEqual(2, len(self.cloud.requests))
+        self.assertEqual(('reboot', {}),
+                         self.nova().not_connected(self.beta))
+
+    def test_only_the_last_one_counts(self) -> None:
+        actions = [{'action': action, 'request_id': 'req-' + action}
+                   for action in ('stop', 'start', 'reboot')]
+        self.cloud.on('os-instance-actions$', lambda: (200, {
+            'instanceActions': actions}))
+        self.cloud.on('req-start', lambda: (200, {'instanceAction': {
+            'events': [{'event': facts.NOT_CONNECTED_EVENT % (
+                self.disk, 'stuck')}]}}))
+        self.assertEqual(('start', {self.disk: 'stuck'}),
+                         self.nova().not_connected(self.alpha))
+        actions.clear()
+        self.assertEqual(('', {}), self.nova().not_connected(self.alpha))
 
 
 class MovesTest(base.CloudCase):
