@@ -238,9 +238,13 @@ def _steps(finding: Finding, seen: Inspection,
         # There is no volume to return to it.
         return commands.stop(server.id), commands.explain(finding.reason)
     new_attachment = commands.new_attachment(server, finding.volume_id or '')
-    if finding.reason in (Reason.ROOT_VOLUME_DANGLING, Reason.RESERVED_ONLY,
-                          Reason.OTHER_HOSTS_ADDRESS):
+    if finding.reason in (Reason.ROOT_VOLUME_DANGLING, Reason.RESERVED_ONLY):
         return *new_attachment, commands.start(server.id)
+    if finding.reason is Reason.OTHER_HOSTS_ADDRESS:
+        # The refresh disconnects the address in the row from this host: a
+        # person must know that it is not that of another disk.
+        return (commands.explain(finding.reason), *new_attachment,
+                commands.start(server.id))
     if finding.reason is Reason.HALF_MOVED:
         # A reboot also deletes the attachment that no mapping names.
         return *new_attachment, commands.reboot(server.id)

@@ -423,7 +423,8 @@ class AdviceTest(AuditCase):
                          (finding.reason, finding.volume, finding.host))
         self.assertTrue(finding.stops_a_reboot)
         self.assertEqual([
-            'look: openstack server stop ' + self.alpha,
+            'look: openstack bdm explain other-hosts-address',
+            'openstack server stop ' + self.alpha,
             'on host compute2: nova-manage volume_attachment get_connector '
             '--json > connector.json',
             'on a controller: nova-manage volume_attachment refresh %s %s '
