@@ -275,6 +275,7 @@ def _reboot_at_once(t: Trial, server: str, lagging: replica.Replica,
     began = time.monotonic()
     t.reboot(server)
     seconds = time.monotonic() - began
+    t.expect_log_line('event=waiting', t.volumes[volume])
     t.expect_no_removal()
     t.expect(server, 'ACTIVE', f'root {volume}')
     return f'reboot succeeds with the disk after {seconds:.0f} s'

@@ -707,7 +707,7 @@ def delete_plugin(case: Case) -> None:
     """The same, with the plugin and its trigger "delete"."""
     neighbour = _delete_former_server(case, 'plugin')
     neighbour.expect_writing(case)
-    case.expect_log('event=left', 'another server on this host uses')
+    case.expect_log('event=not-connected', neighbour.disk.server)
     case.expect_nothing_to_do(neighbour.disk.server, disks=1)
 
 

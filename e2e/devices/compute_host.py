@@ -327,6 +327,7 @@ class ComputeHost:
         instance = self.instance(server)
         instance.task_state = task_states.DELETING
         instance.save()
+        objects.InstanceAction.action_start(context, server, 'delete')
         self._manager._shutdown_instance(
             context, instance,
             objects.BlockDeviceMappingList.get_by_instance_uuid(
