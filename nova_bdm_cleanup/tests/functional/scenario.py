@@ -192,6 +192,25 @@ class ScenarioTestCase(base.FunctionalTestCase):
             self.cloud.nova.context(), mapping.id,
             {'created_at': moment, 'updated_at': moment}, legacy=False)
 
+    def came_from(self, server: fixture.Server, host: str) -> None:
+        """Record that a server was evacuated, and did not connect volumes.
+
+        :param host: the host that had it
+        """
+        migration = objects.Migration(
+            self.cloud.nova.context(), instance_uuid=server.id,
+            migration_type='evacuation', status='done',
+            source_compute=host, source_node=host, dest_compute=server.host,
+            dest_node=server.host)
+        if 'dest_compute_id' in migration.fields:
+            # Recent releases require it, with any value.
+            migration.dest_compute_id = 1
+        migration.create()
+        with self.cloud.cinder.database() as database:
+            database.executemany(
+                'UPDATE volume_attachment SET attached_host = ? '
+                'WHERE volume_id = ?', [(host, v) for v in server.volumes])
+
     def start_recording(self) -> None:
         """Forget what was done so far: it was preparation."""
         self.cloud.start_timeline()

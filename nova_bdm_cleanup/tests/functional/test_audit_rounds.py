@@ -130,6 +130,14 @@ class RoundTest(_AuditRoundTestCase):
         self.assertEqual([], self.run_round())
         self.assertIn('open: 0,', self.sums[0])
 
+    def test_address_of_another_host(self):
+        server = self.create_server(scenario.BOOT_DISK)
+        moved, = server.volumes
+        self.assertEqual([], self.run_two_rounds())
+        self.came_from(server, 'compute-that-died')
+        self.assertEqual([('found', 'other-hosts-address', server.id, moved)],
+                         self.run_two_rounds())
+
     def test_slow_volume(self):
         """Skip a server whose volume has thousands of attachments."""
         self.set_options(timeout=8)

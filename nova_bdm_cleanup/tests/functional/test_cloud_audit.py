@@ -102,6 +102,21 @@ class ShowAndCleanTest(commands.CommandWithWitnessTestCase):
         line, = self.log_lines(server, 'not-connected')
         self.assertIn(facts.WITHOUT_DISK, line.text)
 
+    def test_address_of_another_host(self):
+        """Report it before a reboot, and tell that the reboot left it out."""
+        server = self.create_server(fixture.Disk())
+        moved, = server.volumes
+        self.came_from(server, OTHER_HOST)
+        self.assertEqual([(moved, 'other-hosts-address')], [
+            (volume, reason) for volume, (reason, _)
+            in self.run_audit().items()])
+        self.assertFalse(self.reboot(server).has_disk(moved))
+        code, (row,) = self.bdm('show', server.id)
+        self.assertEqual((ExitCode.FINDINGS, OTHER_HOST, False),
+                         (code, row['Host'], row['Connects']))
+        self.assertIn('the last reboot did not connect it '
+                      '(other-hosts-address)', row['Explanation'])
+
     def test_plan_file(self):
         """Release and clean by the plan that the audit prints."""
         server = self.create_server(*[fixture.Disk()] * 2)
