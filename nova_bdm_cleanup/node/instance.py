@@ -450,7 +450,9 @@ def mapping_of(row: Any) -> facts.Bdm:
         device_name=row.device_name,
         has_connection_info=row.connection_info not in _NEVER_CONNECTED,
         created_at=row.created_at,
-        updated_at=row.updated_at)
+        updated_at=row.updated_at,
+        has_address=bool(devices.addresses_in(
+            devices.parse_connection_info(row.connection_info))))
 
 
 def _is_libvirt(driver: Any) -> bool:

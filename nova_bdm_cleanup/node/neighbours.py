@@ -14,7 +14,7 @@ import datetime
 from typing import Any, Callable, NamedTuple
 
 from nova import exception, objects
-from nova.compute import instance_actions, task_states
+from nova.compute import instance_actions, task_states, vm_states
 from oslo_log import log as logging
 from oslo_utils import timeutils
 
@@ -103,7 +103,7 @@ class Neighbours:
                     claim = claim or Claim(
                         spelling.identifier(row.instance_uuid), volume_id,
                         spelling.optional(row.attachment_id),
-                        self._may_run(servers[row.instance_uuid], is_off),
+                        *self._runs(servers[row.instance_uuid], is_off),
                         _is_young(row.updated_at or row.created_at))
                     found.setdefault(uuid, []).append(claim)
         return {uuid: tuple(claims) for uuid, claims in found.items()}
@@ -115,18 +115,25 @@ class Neighbours:
                     row.connection_info):
                 yield row
 
-    def _may_run(self, server: Any, is_off: Callable[[Any], bool]) -> bool:
-        """Return False only if the guest of a server is certainly off."""
-        if not self._is_here(server) or (
-                server.uuid != self._instance.uuid
-                and server.task_state is not None):
-            return True
-        try:
-            return not is_off(server)
-        except Exception:
-            LOG.debug('The state of the guest is unknown', exc_info=True,
-                      instance=server)
-            return True
+    def _runs(self, server: Any, is_off: Callable[[Any], bool]
+              ) -> tuple[bool, bool]:
+        """Return whether the guest of a server runs, and whether it may run.
+
+        It runs unless it is certainly off.  When the host boots, Nova resumes
+        what it has as active.
+        """
+        is_other = server.uuid != self._instance.uuid
+        runs = not self._is_here(server) or (
+            is_other and server.task_state is not None)
+        if not runs:
+            try:
+                runs = not is_off(server)
+            except Exception:
+                LOG.debug('The state of the guest is unknown', exc_info=True,
+                          instance=server)
+                runs = True
+        return runs, runs or (
+            is_other and server.vm_state == vm_states.ACTIVE)
 
     def _is_here(self, server: Any) -> bool:
         return spelling.host(server.host) == spelling.host(self._host)
@@ -253,8 +260,12 @@ class Neighbours:
         The migrations are read twice: one may end, and another begin, while
         the servers are read.
         """
-        nodes = objects.ComputeNodeList.get_all_by_host(
-            self._context, self._host)
+        try:
+            nodes = objects.ComputeNodeList.get_all_by_host(
+                self._context, self._host)
+        except exception.ComputeHostNotFound:
+            # It has no node, and so no migration, before its first report.
+            nodes = []
         migrating = self._migrating(nodes)
         servers = {server.uuid: server for server in
                    objects.InstanceList.get_by_host(

@@ -45,6 +45,7 @@ def moves(context: Any, server: str) -> Sequence[Move]:
     found = [migration for migration in objects.MigrationList.get_by_filters(
                  context, {'instance_uuid': server})
              if migration.source_compute and migration.dest_compute
+             and migration.created_at
              and migration.source_compute != migration.dest_compute]
     found.sort(key=lambda migration: (migration.created_at, migration.id),
                reverse=True)

@@ -13,11 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 import datetime
 import enum
+from typing import NamedTuple
 
 from nova_bdm_cleanup.rules import facts, spelling
 from nova_bdm_cleanup.rules.facts import Claim, Finding, Move, Progress
 from nova_bdm_cleanup.rules.mappings import MappingFacts, mappings_of
-from nova_bdm_cleanup.rules.reasons import Reason
+from nova_bdm_cleanup.rules.reasons import NOT_REATTACHED, Reason
 from nova_bdm_cleanup.rules.table import first, Row, Table
 from nova_bdm_cleanup.rules.world import World
 
@@ -34,8 +35,11 @@ class Verdict(enum.Enum):
     TAKEN = '**left out**: another server has it'
     #: Another server may have it.
     UNDECIDED = '**left out**: another server may have it'
-    #: The address is not one of this host.
+    #: The address is not one of this host, so that a removal does not
+    #: disconnect it.
     ELSEWHERE = '**left out**: ``other-hosts-address``'
+    #: A removal disconnects it like any other disk.
+    PERHAPS_ELSEWHERE = '**left out**, perhaps: ``other-hosts-address``'
 
     def __str__(self) -> str:
         return self.value
@@ -45,13 +49,21 @@ class Verdict(enum.Enum):
 ADDRESSES: Table[Row[AddressFacts, Verdict]] = Table(
     ('The address in the row of the disk', 'The disk is'), (
 
-    Row('is that of another host: Cinder attaches the disk to another host '
-        'from which Nova has moved the server; or Nova\'s last move of the '
-        'server to this host has not written the row',
-        lambda a: a.is_of_another_host,
+    Row('is that of another host: Cinder attaches the disk to a host from '
+        'which Nova has moved the server; or the last move to this host is '
+        'complete and has not written the row',
+        lambda a: a.host and a.host.is_certain,
         Verdict.ELSEWHERE,
-        'its address is that of host {it.other_host}, from which the server '
+        'its address is that of host {it.host.name}, from which the server '
         'was moved'),
+
+    Row('may be that of another host: the last move to this host failed, or '
+        'has not ended, after it wrote the row, and Cinder has not connected '
+        'its attachment',
+        lambda a: a.host,
+        Verdict.PERHAPS_ELSEWHERE,
+        'its address may be that of host {it.host.name}: the move from there '
+        'failed, or has not ended'),
 
     Row('is attached in Cinder: the attachment of the row is ``attached``, '
         'for this server and this host',
@@ -72,35 +84,35 @@ ADDRESSES: Table[Row[AddressFacts, Verdict]] = Table(
         'no other row of this host names its address'),
 
     Row('is named by another row, and Cinder attaches the volume of that row '
-        'to its server; or both rows are of one volume, and the guest of the '
-        'other server runs or may run',
+        'to its server; or both rows are of one volume, and the other one '
+        'counts by the next line, and its guest may run or it is new',
         lambda a: a.certain,
         Verdict.TAKEN,
         'its address on this host belongs to server {it.certain.server}, '
         'by volume {it.certain.volume_id}'),
 
-    Row('is named by another row, and Cinder denies that attachment or does '
-        'not answer, and the guest of the other server runs or may run, or '
-        'its row was written in the last five minutes',
+    Row('is named by another row that counts. If Cinder denies the attachment '
+        'of that row: its guest runs or may run, or it was written in the '
+        'last five minutes. If Cinder does not answer: its guest runs, or '
+        'the guest of this server does not',
         lambda a: a.possible,
         Verdict.UNDECIDED,
         'its address on this host may be in use by the guest of server '
         '{it.possible.server}, by volume {it.possible.volume_id}'),
 
-    Row('is named by another row, Cinder does not answer, and the guest of '
-        'this server does not run',
-        lambda a: a.unanswered and not a.guest_runs,
-        Verdict.UNDECIDED,
-        'Cinder does not tell whether its address on this host belongs to '
-        'server {it.unanswered.server}, by volume {it.unanswered.volume_id}'),
-
-    Row('is named by other rows whose guests are off: Cinder denies their '
-        'attachments; or it does not answer, and the guest of this server '
-        'runs',
+    Row('is named by other rows, none of which counts',
         lambda a: True,
         Verdict.GIVEN,
         'no guest that runs has its address'),
 ))
+
+
+class OtherHost(NamedTuple):
+    """A host that the server has left."""
+
+    name: str
+    #: The address is certainly one of that host.
+    is_certain: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,33 +124,30 @@ class AddressFacts:
     volume_id: str | None = None
     #: Cinder attaches the disk to this server and this host.
     is_confirmed: bool = False
-    #: The host whose address it is, if Nova's records name another one.
-    other_host: str | None = None
+    #: The other host whose address it is, by Nova's records.
+    host: OtherHost | None = None
     #: The guest of this server runs, or may run.
     guest_runs: bool = False
     #: Why Nova's rows could not be read.
     failure: str = ''
 
     @property
-    def is_of_another_host(self) -> bool:
-        return self.other_host is not None
-
-    @property
     def certain(self) -> Claim | None:
         """Return a row whose server certainly has the address."""
         return next((c for c in self.claims if c.is_attached
-                     or c.volume_id == self.volume_id and (
-                         c.may_run or c.is_young)), None)
+                     or c.volume_id == self.volume_id and self._counts(c)
+                     and (c.may_run or c.is_young)), None)
 
     @property
     def possible(self) -> Claim | None:
         """Return a row whose server may have the address."""
-        return next((c for c in self.claims if c.may_run or c.is_young), None)
+        return next(filter(self._counts, self.claims), None)
 
-    @property
-    def unanswered(self) -> Claim | None:
-        """Return a row of which Cinder does not tell."""
-        return next((c for c in self.claims if c.is_attached is None), None)
+    def _counts(self, claim: Claim) -> bool:
+        if claim.is_attached is None:
+            # Of two guests, the one that runs keeps the disk.
+            return claim.runs or not self.guest_runs
+        return claim.is_attached or claim.may_run or claim.is_young
 
 
 def verdict_on(asked: AddressFacts) -> tuple[Verdict, str]:
@@ -220,7 +229,7 @@ def without_cinder(bdms: Sequence[facts.Bdm], server: facts.Server,
         if bdm.is_in_cinder and bdm.has_connection_info:
             verdict, words = verdict_on(AddressFacts(
                 records.claims.get(bdm.uuid, ()), bdm.volume_id,
-                other_host=_host_of_last_move(bdm, server, records.moves),
+                host=_host_of_last_move(bdm, server, records.moves),
                 guest_runs=records.guest_runs, failure=records.failure))
             if verdict is not Verdict.GIVEN:
                 found.append(_left_out(Finding(
@@ -230,16 +239,17 @@ def without_cinder(bdms: Sequence[facts.Bdm], server: facts.Server,
 
 
 def _left_out(finding: Finding, verdict: Verdict, words: str) -> Finding:
-    is_elsewhere = verdict is Verdict.ELSEWHERE
     finding = dataclasses.replace(
         finding, address=words,
         decision=dataclasses.replace(
             finding.decision, is_given=False,
-            has_address_here=not is_elsewhere))
-    # A row that the rules remove keeps its reason.
+            has_address_here=verdict is not Verdict.ELSEWHERE))
+    # A dangling disk keeps its reason: a move must not attach it.
     return dataclasses.replace(
         finding, reason=Reason.OTHER_HOSTS_ADDRESS, explanation=words) \
-        if is_elsewhere and not finding.is_removal else finding
+        if verdict in (Verdict.ELSEWHERE, Verdict.PERHAPS_ELSEWHERE) \
+        and not finding.is_removal \
+        and finding.reason not in NOT_REATTACHED else finding
 
 
 def _disks(snapshot: facts.Snapshot, policy: facts.Policy,
@@ -261,18 +271,25 @@ def _named_host(mapping: MappingFacts) -> str | None:
 
     A host may have been renamed: the name alone proves nothing.
     """
-    host = mapping.volume.host_of(mapping.bdm.attachment_id)
+    host = mapping.attached_host
     return host if host and not spelling.is_same_host(
         host, mapping.world.server.host) else None
 
 
-def _other_host(mapping: MappingFacts, moves: Sequence[Move]) -> str | None:
+def _other_host(mapping: MappingFacts,
+                moves: Sequence[Move]) -> OtherHost | None:
     """Return the host whose address a row has, if it is not this host."""
+    if not mapping.bdm.has_address or _is_confirmed(mapping):
+        return None
     named = _named_host(mapping)
-    if mapping.is_attached and named and any(
-            spelling.is_same_host(named, host) for move in moves
-            for host in (move.origin, move.target)):
-        return named
+    if mapping.is_attached and named:
+        # A host that was renamed is the target of a move that is complete.
+        move = next((m for m in moves if any(
+            spelling.is_same_host(named, host)
+            for host in (m.origin, m.target))), None)
+        return OtherHost(named, True) if move is not None and (
+            spelling.is_same_host(named, move.origin)
+            or move.progress is not Progress.COMPLETE) else None
     own = mapping.own
     return _host_of_last_move(
         mapping.bdm, mapping.world.server, moves,
@@ -281,27 +298,31 @@ def _other_host(mapping: MappingFacts, moves: Sequence[Move]) -> str | None:
 
 def _host_of_last_move(bdm: facts.Bdm, server: facts.Server,
                        moves: Sequence[Move],
-                       is_connected: bool = False) -> str | None:
-    """Return the host that the last move left, if that has not written a row.
+                       is_connected: bool | None = None
+                       ) -> OtherHost | None:
+    """Return the host that the server has left, if the last move to this host
+    has not written a row.
 
     Every move that completes writes the rows of the server.
 
     :param is_connected: Cinder has connected the attachment of the row since
-        its move began
+        its move began; None: unknown
     """
-    if not moves or spelling.host(moves[0].target) != spelling.host(
-            server.host):
-        return None
-    move = moves[0]
+    move = next((m for m in moves if spelling.host(m.target)
+                 == spelling.host(server.host)), None)
     written = bdm.updated_at or bdm.created_at
-    if (bdm.created_at is None or written is None
+    if (move is None or not bdm.has_address
+            or bdm.created_at is None or written is None
             or bdm.created_at >= move.began):
         return None
-    is_unwritten = written < move.began
-    if move.progress is not Progress.COMPLETE:
+    if move.progress is Progress.COMPLETE:
+        is_unwritten = written < move.began
+    else:
         # Each row is written once on the host that the server leaves, and
         # again on the other one.
-        is_unwritten = not is_connected and (
+        is_unwritten = is_connected is False and (
             move.progress is Progress.OPEN or move.changed is None
             or written <= move.changed)
-    return move.origin if is_unwritten else None
+    return OtherHost(
+        move.origin, move.progress is Progress.COMPLETE) if is_unwritten \
+        else None

@@ -7,7 +7,7 @@ read nothing else.  Nothing here imports Nova, Cinder or any client.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 import dataclasses
 import datetime
 import enum
@@ -47,6 +47,9 @@ class Bdm:
     has_connection_info: bool = False
     created_at: datetime.datetime | None = None
     updated_at: datetime.datetime | None = None
+    #: Its connection information names an address that a back end reuses, and
+    #: not a name that is the volume's own on every host.
+    has_address: bool = True
 
     @property
     def is_volume(self) -> bool:
@@ -193,7 +196,9 @@ class Claim:
     server: str
     volume_id: str
     attachment_id: str | None
-    #: The guest of its server runs, or may run.
+    #: The guest of its server runs, or an operation may start it.
+    runs: bool
+    #: It runs, or Nova has it as active and may resume it.
     may_run: bool
     #: The row was written so recently that it cannot be judged.
     is_young: bool
@@ -201,10 +206,12 @@ class Claim:
     is_attached: bool | None = None
 
 
-#: The states of a migration that has ended, and has not failed.
-_COMPLETE_STATES = ('completed', 'confirmed', 'done', 'finished', 'reverted')
+#: The states of a migration in which Nova has written all rows.
+_COMPLETE_STATES = (
+    'completed', 'confirmed', 'confirming', 'done', 'finished')
 
-_FAILED_STATES = ('cancelled', 'error', 'failed')
+#: Nova records "reverted" before it writes the rows on the former host.
+_FAILED_STATES = ('cancelled', 'error', 'failed', 'reverted')
 
 #: The states of a revert, in which a server goes back to its former host.
 _REVERT_STATES = ('reverting', 'reverted')
@@ -214,7 +221,7 @@ class Progress(enum.Enum):
     """How far a move of a server between hosts went."""
 
     COMPLETE = 'complete'
-    #: It failed, and Nova has recorded that.
+    #: It ended, perhaps before Nova wrote the rows on the target.
     FAILED = 'failed'
     #: It is under way, or nova-compute died.
     OPEN = 'open'
@@ -473,15 +480,18 @@ class Plan:
                 if f.bdm is not None and not f.decision.is_given}
 
     def withhold(self, why: Reason, obstacle: str = '',
-                 of_mappings: bool | None = None) -> Plan:
+                 of_mappings: bool | None = None,
+                 of_volumes: Container[str | None] | None = None) -> Plan:
         """Return the plan with every due removal withheld.
 
         :param obstacle: the same as the reason, in plain words
         :param of_mappings: only removals of mappings, or only the others
+        :param of_volumes: only removals of these volumes
         """
         return Plan(tuple(
             f.withhold(why, obstacle)
-            if f.is_due and of_mappings in (None, f.bdm is not None) else f
+            if f.is_due and of_mappings in (None, f.bdm is not None)
+            and (of_volumes is None or f.volume_id in of_volumes) else f
             for f in self.findings))
 
     def stopped_in(self, later: Plan) -> Plan:

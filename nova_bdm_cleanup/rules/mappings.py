@@ -294,6 +294,13 @@ class MappingFacts:
         return self.bdm.has_connection_info and bool(self._listed)
 
     @property
+    def attached_host(self) -> str | None:
+        """Return the host that its attachment connects, if Cinder tells."""
+        if self.bdm.attachment_id:
+            return self.volume.host_of(self.bdm.attachment_id)
+        return next((e.host for e in self._entries), None)
+
+    @property
     def only_reserves(self) -> bool:
         """Tell whether Nova has connection information and Cinder has none."""
         return (self.bdm.has_connection_info and self.own is not None

@@ -157,6 +157,10 @@ DANGLING = frozenset((
 #: repairs that, and a reboot before it changes nothing.
 ENDED_HALF_WAY = frozenset((Reason.RESERVED_ONLY, Reason.HALF_MOVED))
 
+#: The reasons for which Nova cannot attach a volume again in a move, or must
+#: not.
+NOT_REATTACHED = DANGLING | {Reason.ROOT_VOLUME_DANGLING}
+
 #: Cinder is in doubt: a disk whose removal is withheld for one of these is
 #: connected, unless the rule of addresses leaves it out.
 IN_DOUBT = frozenset((Reason.CINDER_SUSPECT, Reason.OVER_LIMIT))

@@ -16,33 +16,36 @@ from nova_bdm_cleanup.rules import facts
 
 
 def unsettled_for(plan: facts.Plan, snapshot: facts.Snapshot,
-                  policy: facts.Policy,
-                  now: datetime.datetime) -> datetime.timedelta:
+                  policy: facts.Policy, now: datetime.datetime
+                  ) -> dict[str, datetime.timedelta]:
     """Return how long until all that the due removals rest on is settled.
 
     :param snapshot: what the plan was made from
-    :returns: zero where nothing is due, or everything is old
+    :returns: the times by volume; only of those that are not settled
     """
-    return max((policy.settles_in(changed, now)
-                for changed in _changes(plan, snapshot)),
-               default=datetime.timedelta(0))
-
-
-def _changes(plan: facts.Plan, snapshot: facts.Snapshot
-             ) -> Iterator[datetime.datetime | None]:
-    """Yield when the records of the volumes in a plan were changed."""
-    server = snapshot.server.uuid
+    found = {}
     for volume_id in {f.volume_id for f in plan.due if f.volume_id}:
-        for bdm in snapshot.bdms:
-            if bdm.volume_id == volume_id:
-                yield bdm.created_at
-                yield bdm.updated_at
-        for attachment in snapshot.attachments:
-            if (attachment.volume_id == volume_id
-                    and attachment.server_id == server):
-                yield attachment.attached_at
-        volume = snapshot.volumes.get(volume_id) or facts.ABSENT
-        yield volume.updated_at
-        for entry in volume.attached_to:
-            if entry.server_id == server:
-                yield entry.attached_at
+        left = max(policy.settles_in(changed, now)
+                   for changed in _changes(volume_id, snapshot))
+        if left:
+            found[volume_id] = left
+    return found
+
+
+def _changes(volume_id: str, snapshot: facts.Snapshot
+             ) -> Iterator[datetime.datetime | None]:
+    """Yield when the records of a volume were changed."""
+    server = snapshot.server.uuid
+    for bdm in snapshot.bdms:
+        if bdm.volume_id == volume_id:
+            yield bdm.created_at
+            yield bdm.updated_at
+    for attachment in snapshot.attachments:
+        if (attachment.volume_id == volume_id
+                and attachment.server_id == server):
+            yield attachment.attached_at
+    volume = snapshot.volumes.get(volume_id) or facts.ABSENT
+    yield volume.updated_at
+    for entry in volume.attached_to:
+        if entry.server_id == server:
+            yield entry.attached_at

@@ -63,11 +63,8 @@ def is_among(name: str, hosts: Iterable[str]) -> bool:
 
 def is_same_host(one: str, other: str) -> bool:
     """Return whether two names are of one host, with or without its domain."""
-    return _short(one) == _short(other)
-
-
-def _short(name: str) -> str:
-    return name.partition('.')[0].lower()
+    short, long = sorted((one.lower(), other.lower()), key=len)
+    return short == long or '.' not in short and long.startswith(short + '.')
 
 
 def device(name: str | None) -> str:

@@ -63,7 +63,8 @@ class Assessment:
     #: The number of attachments read, if Cinder has too many of them.
     cut_after: int | None = None
     #: How long until all that the due removals rest on is settled.
-    unsettled_for: datetime.timedelta = datetime.timedelta(0)
+    unsettled_for: Mapping[str, datetime.timedelta] = dataclasses.field(
+        default_factory=dict)
     #: The mappings that the hourly limit keeps: their disks are connected.
     over_limit: frozenset[str] = frozenset()
 
@@ -88,6 +89,9 @@ class Cleaner:
     now: Callable[[], datetime.datetime] = _utcnow
     #: Waits for some seconds.
     wait: Callable[[float], None] = time.sleep
+    #: It waits until its records are settled.  In a move the look before the
+    #: guest was destroyed has waited.
+    settles: bool = True
 
     def __post_init__(self) -> None:
         #: The findings, as :meth:`clean` acted on them.
@@ -215,16 +219,18 @@ class Cleaner:
         :param look: takes the mappings, and looks closely
         :returns: the result of the last look
         """
-        for _ in range(_MAX_WAITS):
-            seconds = found.unsettled_for.total_seconds()
+        for _ in range(_MAX_WAITS if self.settles else 0):
+            seconds = max((left.total_seconds() for left
+                           in found.unsettled_for.values()), default=0.0)
             if not 0.0 < seconds < self.deadline.remaining:
                 break
             self.log.waiting(found.plan.due[0], seconds)
             self.wait(seconds)
             found = look(self.instance.bdms())
-        if found.unsettled_for:
+        if self.settles:
             found = dataclasses.replace(found, plan=found.plan.withhold(
-                Reason.TIMED_OUT, _NOT_SETTLED))
+                Reason.TIMED_OUT, _NOT_SETTLED,
+                of_volumes=found.unsettled_for))
         return found
 
     def _look_again(self, first: Assessment) -> Assessment:
@@ -238,8 +244,9 @@ class Cleaner:
         except Exception as exc:
             return self._unanswered(first, exc)
         plan = rules.confirm(first.plan, second.plan)
-        if second.unsettled_for and not self.trigger.withheld_for:
-            plan = plan.withhold(Reason.SECOND_LOOK_DIFFERS)
+        if self.settles and not self.trigger.withheld_for:
+            plan = plan.withhold(Reason.SECOND_LOOK_DIFFERS,
+                                 of_volumes=second.unsettled_for)
         return dataclasses.replace(
             first, plan=plan,
             not_connected={

@@ -28,12 +28,9 @@ from nova_bdm_cleanup.node.hooks.wrapping import Call
 from nova_bdm_cleanup.node.instance_cleanup import InstanceCleanup
 from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.facts import Finding
-from nova_bdm_cleanup.rules.reasons import DANGLING, Reason
+from nova_bdm_cleanup.rules.reasons import NOT_REATTACHED, Reason
 
 LOG = logging.getLogger(__name__)
-
-#: Reasons for which Nova cannot make a new attachment, or should not.
-_CANNOT_REATTACH = DANGLING | {Reason.ROOT_VOLUME_DANGLING}
 
 #: The triggers in which the driver disconnects all volumes.
 _DISCONNECTING = (triggers.MOVE, triggers.SHELVE, triggers.DELETE)
@@ -122,7 +119,8 @@ def _volumes_to_keep(manager: Any, context: Any, instance: Any, bdms: Any,
             kept.add(uuid)
         dangling = list(filter(_dangles, found.plan.findings))
         _seen_before.last = instance.uuid, cleanup, dangling
-        is_on = _is_still_on(instance)
+        # Nothing may be raised while a former host starts.
+        is_on = trigger is triggers.MOVE and _is_still_on(instance)
         for finding in dangling:
             obstacle = _obstacle_to_disconnect(cleanup, finding)
             if is_on and (obstacle or not finding.is_due):
@@ -176,6 +174,7 @@ def _remove(call: Call, trigger: Trigger) -> None:
         cleanup = InstanceCleanup(
             call.manager, call.arguments['context'].elevated(), instance,
             trigger)
+        cleanup.cleaner.settles = server != instance.uuid
         cleanup.run(bdms)
         removed = cleanup.cleaner.removed
         # Nova reads the rows again for its next step.
@@ -267,7 +266,7 @@ def _obstacle_to_attach(found: Assessment, finding: Finding,
 def _dangles(finding: Finding) -> bool:
     """Return whether a BDM is in the way of a new attachment."""
     return finding.bdm is not None and (
-        finding.reason in _CANNOT_REATTACH
+        finding.reason in NOT_REATTACHED
         or not finding.decision.connect)
 
 

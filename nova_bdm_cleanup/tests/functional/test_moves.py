@@ -193,6 +193,13 @@ class EvacuationTest(moving.MoveTestCase):
             (line.volume, line.event)
             for line in self.log_lines(server, 'left')])
 
+    def test_the_host_returns_during_a_resize(self):
+        """Start nova-compute: only the move itself may be refused."""
+        server, _ = self.damaged_server('attachment-deleted')
+        self.evacuate(server)
+        self.cloud.change(server, task_state='resize_migrating')
+        self.come_back()
+
     def test_cinder_hangs_when_the_host_returns(self):
         """Start nova-compute, and do as stock Nova does."""
         self.set_options(timeout=4)

@@ -9,7 +9,12 @@ from hypothesis import given, strategies as st
 import testscenarios
 
 from nova_bdm_cleanup.rules import addresses, facts
-from nova_bdm_cleanup.rules.addresses import AddressFacts, Records, Verdict
+from nova_bdm_cleanup.rules.addresses import (
+    AddressFacts,
+    OtherHost,
+    Records,
+    Verdict,
+)
 from nova_bdm_cleanup.rules.facts import Action, Move, Progress
 from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.tests.unit import base, make
@@ -23,8 +28,12 @@ def claim(**values):
     """Return another server's row whose guest is off; Cinder denies it."""
     return facts.Claim(**{
         'server': make.OTHER_SERVER, 'volume_id': 'volume-2',
-        'attachment_id': 'attachment-2', 'may_run': False, 'is_young': False,
-        'is_attached': False, **values})
+        'attachment_id': 'attachment-2', 'runs': False, 'may_run': False,
+        'is_young': False, 'is_attached': False, **values})
+
+
+#: Its guest runs.
+RUNS = {'runs': True, 'may_run': True}
 
 
 def move(began=600, progress=Progress.OPEN, changed=None, **values):
@@ -46,8 +55,10 @@ VERDICTS = (
      {'claims': (claim(may_run=True, is_attached=True),),
       'is_confirmed': True}, Verdict.GIVEN),
     ('another host, although attached',
-     {'claims': (), 'is_confirmed': True, 'other_host': 'there'},
+     {'claims': (), 'is_confirmed': True, 'host': OtherHost('there', True)},
      Verdict.ELSEWHERE),
+    ('perhaps another host', {'claims': (), 'host': OtherHost('there', False)},
+     Verdict.PERHAPS_ELSEWHERE),
     ('unreadable rows', {'claims': (), 'failure': 'conductor is away'},
      Verdict.UNDECIDED),
     ('unreadable rows of an attached disk',
@@ -71,8 +82,17 @@ VERDICTS = (
     ('denied, and the other guest is off', {'claims': (claim(),)},
      Verdict.GIVEN),
     ('silence, and both guests run',
-     {'claims': (claim(is_attached=None, may_run=True),),
+     {'claims': (claim(is_attached=None, **RUNS),),
       'guest_runs': True}, Verdict.UNDECIDED),
+    ('silence, and only this guest runs, but the other may be resumed',
+     {'claims': (claim(is_attached=None, may_run=True, is_young=True),),
+      'guest_runs': True}, Verdict.GIVEN),
+    ('silence, and the same volume in a guest that runs',
+     {'claims': (claim(is_attached=None, volume_id='volume-1', **RUNS),),
+      'guest_runs': True}, Verdict.TAKEN),
+    ('denied, while this guest runs and the other may be resumed',
+     {'claims': (claim(may_run=True),), 'guest_runs': True},
+     Verdict.UNDECIDED),
     ('silence, and only this guest runs',
      {'claims': (claim(is_attached=None),), 'guest_runs': True},
      Verdict.GIVEN),
@@ -96,14 +116,24 @@ class VerdictPropertyTest(base.TestCase):
 
     claims = st.lists(st.builds(
         facts.Claim, st.just('server-2'), st.sampled_from(['volume-1', 'v2']),
-        st.none(), st.booleans(), st.booleans(),
-        st.sampled_from([None, True, False])), max_size=3)
+        st.none(), st.booleans(), st.booleans(), st.booleans(),
+        st.sampled_from([None, True, False])).map(
+            lambda c: dataclasses.replace(c, may_run=c.may_run or c.runs)),
+        max_size=3)
 
     @given(claims, st.booleans())
-    def test_no_guest_that_may_run_loses_an_address(self, claims, runs):
+    def test_no_guest_that_runs_loses_an_address(self, claims, runs):
         verdict, _ = addresses.verdict_on(
             AddressFacts(claims, 'volume-1', guest_runs=runs))
-        if any(c.may_run or c.is_young or c.is_attached for c in claims):
+        if any(c.runs or c.is_attached or c.is_attached is False and (
+                c.may_run or c.is_young) for c in claims):
+            self.assertIsNot(Verdict.GIVEN, verdict)
+
+    @given(claims)
+    def test_no_guest_that_may_run_loses_an_address_to_one_that_is_off(
+            self, claims):
+        verdict, _ = addresses.verdict_on(AddressFacts(claims, 'volume-1'))
+        if any(c.may_run or c.is_young for c in claims):
             self.assertIsNot(Verdict.GIVEN, verdict)
 
     @given(claims, claims, st.booleans())
@@ -114,12 +144,13 @@ class VerdictPropertyTest(base.TestCase):
 
         self.assertLessEqual(is_given([*claims, *more]), is_given(claims))
 
-    @given(claims, st.booleans())
-    def test_silence_gives_no_more_than_a_denial(self, claims, runs):
+    @given(claims)
+    def test_silence_gives_no_more_than_a_denial_to_a_guest_that_is_off(
+            self, claims):
         def is_given(answer):
             return addresses.verdict_on(AddressFacts(
                 [dataclasses.replace(c, is_attached=answer) for c in claims],
-                'volume-1', guest_runs=runs))[0] is Verdict.GIVEN
+                'volume-1'))[0] is Verdict.GIVEN
 
         self.assertLessEqual(is_given(None), is_given(False))
 
@@ -153,6 +184,31 @@ HOSTS = (
      make.bdm(created_at=make.ago(60)), (move(),), None, None, False),
     ('a failed move away from this host', WRITTEN_IN_MOVE,
      (move(origin=make.HOST, target=make.OTHER_HOST),), None, None, False),
+    ('a resize that waits for its confirmation, and failed in it',
+     WRITTEN_IN_MOVE, (move(progress=Progress.of('confirming')),), None, None,
+     False),
+    ('a revert that did not write the rows', WRITTEN_IN_MOVE,
+     (move(progress=Progress.of('reverted'), changed=400),), None, None, True),
+    ('a revert that wrote the rows', WRITTEN_IN_MOVE,
+     (move(progress=Progress.of('reverted'), changed=550),), None, None,
+     False),
+    ('a later move away from here that failed hides nothing', make.bdm(),
+     (move(began=300, origin=make.HOST, target='compute-3',
+           progress=Progress.FAILED, changed=200),
+      move(progress=Progress.COMPLETE)), None, None, True),
+    ('a name that is the same on every host',
+     make.bdm(has_address=False), (move(progress=Progress.COMPLETE),),
+     None, None, False),
+    ('attached here, whatever the clocks of the records', make.bdm(),
+     (move(progress=Progress.COMPLETE),), make.HOST, make.attachment(),
+     False),
+    ('a host that was renamed after the move', make.bdm(),
+     (move(origin='compute-3', target=make.OTHER_HOST,
+           progress=Progress.COMPLETE),), make.OTHER_HOST, make.attachment(),
+     False),
+    ('before Queens, attached to a host that the server left',
+     make.bdm(attachment_id=None), (move(progress=Progress.COMPLETE),),
+     make.OTHER_HOST, make.attachment(), True),
     ('only the last move counts', WRITTEN_IN_MOVE,
      (move(progress=Progress.COMPLETE), move(began=700)), None, None, False),
 )
@@ -174,8 +230,11 @@ class OtherHostTest(base.TestCase):
         self.assertEqual(self.is_elsewhere,
                          finding.reason is Reason.OTHER_HOSTS_ADDRESS)
         self.assertEqual(self.is_elsewhere, not finding.decision.is_given)
-        self.assertEqual(self.is_elsewhere,
-                         not finding.decision.has_address_here)
+        # What is only perhaps elsewhere is disconnected by a removal.
+        self.assertEqual(
+            self.is_elsewhere and any(
+                m.progress is Progress.COMPLETE for m in self.moves),
+            not finding.decision.has_address_here)
 
 
 class SilenceTest(base.TestCase):
@@ -191,7 +250,8 @@ class SilenceTest(base.TestCase):
                 (make.bdm(), (move(progress=Progress.COMPLETE),),
                  [Reason.OTHER_HOSTS_ADDRESS]),
                 (WRITTEN_IN_MOVE, (move(progress=Progress.COMPLETE),), []),
-                (WRITTEN_IN_MOVE, (move(),), [Reason.OTHER_HOSTS_ADDRESS])):
+                # Only Cinder tells whether its attachment is connected.
+                (WRITTEN_IN_MOVE, (move(),), [])):
             self.assertEqual(expected, self.left_out(bdm, moves=moves))
 
     def test_the_other_rows_decide(self):
@@ -200,7 +260,7 @@ class SilenceTest(base.TestCase):
                 ((), False, []),
                 ((other,), True, []),
                 ((other,), False, [Reason.TIMED_OUT]),
-                ((dataclasses.replace(other, may_run=True),), True,
+                ((dataclasses.replace(other, **RUNS),), True,
                  [Reason.TIMED_OUT])):
             self.assertEqual(expected, self.left_out(
                 make.bdm(), claims={'bdm-1': claims}, guest_runs=runs))
@@ -222,6 +282,15 @@ class ApplyTest(base.TestCase):
         self.assertIs(Reason.VOLUME_AVAILABLE, finding.reason)
         self.assertIs(Action.REMOVE, finding.decision.row)
         self.assertFalse(finding.decision.has_address_here)
+
+    def test_a_dangling_root_disk_keeps_its_reason(self):
+        seen = make.snapshot([make.bdm(boot_index=0)],
+                             [make.volume(status='available')], roots=())
+        finding, = addresses.apply(
+            make.decide(seen), seen, POLICY, make.NOW,
+            Records(moves=(move(progress=Progress.COMPLETE),))).findings
+        self.assertIs(Reason.ROOT_VOLUME_DANGLING, finding.reason)
+        self.assertFalse(finding.decision.is_given)
 
     def test_the_rule_holds_over_a_limit_and_for_a_suspect_cinder(self):
         seen = make.snapshot([make.bdm()], [make.volume(status='available')])

@@ -295,6 +295,7 @@ class Host(InstancePort):
     def _claim(self, volume_id: str, may_run: bool = False) -> facts.Claim:
         return facts.Claim(
             'a neighbour', volume_id, 'its attachment',
+            runs=may_run or self._world.neighbour_runs,
             may_run=may_run or self._world.neighbour_runs,
             is_young=self._world.neighbour_is_young)
 

@@ -143,6 +143,31 @@ class SettlingTest(CleanerTestCase):
         self.assert_untouched(world)
         self.assertEqual(1, self.withheld(Reason.TIMED_OUT))
 
+    def test_a_volume_that_always_changes_keeps_no_other(self):
+        world = world_of([disk(1), disk(2)], [
+            volume(n, status='available', updated_at=make.ago(60))
+            for n in (1, 2)])
+        act = world.call
+
+        def change(*what):
+            if what == ('look',):
+                world.volumes['volume-1'] = volume(
+                    1, status='available', updated_at=make.ago(-self.time))
+            return act(*what)
+
+        world.call = change
+        self.clean(world)
+        self.assertIn('destroy bdm-2', deeds(world))
+        self.assertNotIn('destroy bdm-1', deeds(world))
+
+    def test_a_move_waits_only_before_the_guest_is_destroyed(self):
+        world = detached(running=False)
+        cleaner = self.cleaner_of(world, triggers.MOVE)
+        cleaner.settles = False
+        cleaner.clean(tuple(world.rows.values()))
+        self.assertEqual([], self.waited)
+        self.assertEqual({'bdm-1'}, cleaner.removed)
+
     def test_no_answer_after_the_wait(self):
         world = detached()
         world.meanwhile['wait'] = lambda: world.failing.update(
