@@ -49,7 +49,8 @@ class RefusalTest(scenario.ThreeDisks):
 
     def test_reason_not_selected(self):
         self.set_options(remove=['missing', 'attached-elsewhere'])
-        self.check_withheld(self.reboot(self.server), 'not-selected', 'INFO')
+        self.check_withheld(self.reboot(self.server), 'not-selected', 'INFO',
+                            is_not_connected=True, has_disk=False)
 
     def test_max_removals(self):
         self.set_options(max_removals=1)
