@@ -9,6 +9,7 @@ from the same rows.
 * :mod:`mappings`: the state of each mapping, and which dangling ones are kept
 * :mod:`attachments`: the attachments that no mapping names
 * :mod:`guards`: why an action is not carried out
+* :mod:`addresses`: which disks the driver is given
 * :mod:`settling`: how young the records are that a removal rests on
 * :mod:`decision`: the tables applied to a snapshot, and two looks compared
 """
