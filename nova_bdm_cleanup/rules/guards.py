@@ -16,28 +16,6 @@ from nova_bdm_cleanup.rules.world import World
 #: The guards that need only a look at Nova and Cinder.  Each row returns the
 #: findings that it stops.
 RULES: tuple[Row[Due, Outcome], ...] = (
-    Row('an administrator has locked the server. The API does not show who '
-        'locked it, so for the commands every lock counts',
-        lambda due: due.findings if due.world.server.is_locked else (),
-        Outcome(Reason.SERVER_LOCKED, Action.WITHHOLD),
-        'an administrator has locked the server; only an administrator can '
-        'unlock it'),
-
-    # The guest may have either disk of the swap.  Only a person can tell which
-    # attachment is the new one.
-    Row('Nova has not recorded the end of a volume swap of the server; or it '
-        'has recorded a failure, and Cinder has an attachment of the server '
-        'that no mapping names',
-        lambda due: due.findings if due.world.has_open_swap else (),
-        Outcome(Reason.SWAP_INTERRUPTED, Action.WITHHOLD),
-        'Nova has not completed a volume swap of the server'),
-
-    Row('``remove`` does not select it',
-        lambda due: [f for f in due.findings
-                     if f.reason not in due.world.policy.remove],
-        Outcome(Reason.NOT_SELECTED, Action.WITHHOLD),
-        '[bdm_cleanup] remove does not select it'),
-
     # It may be the wrong Cinder, or a restored database.
     Row('a volume is missing, and there are witnesses (other volumes of the '
         'server, of this host or of this cell), and Cinder knows none of '
@@ -59,6 +37,28 @@ RULES: tuple[Row[Due, Outcome], ...] = (
         Outcome(Reason.CINDER_SUSPECT, Action.WITHHOLD),
         'Cinder knows no volume of this cell: is it the wrong region, or a '
         'restored database?'),
+
+    Row('an administrator has locked the server. The API does not show who '
+        'locked it, so for the commands every lock counts',
+        lambda due: due.findings if due.world.server.is_locked else (),
+        Outcome(Reason.SERVER_LOCKED, Action.WITHHOLD),
+        'an administrator has locked the server; only an administrator can '
+        'unlock it'),
+
+    # The guest may have either disk of the swap.  Only a person can tell which
+    # attachment is the new one.
+    Row('Nova has not recorded the end of a volume swap of the server; or it '
+        'has recorded a failure, and Cinder has an attachment of the server '
+        'that no mapping names',
+        lambda due: due.findings if due.world.has_open_swap else (),
+        Outcome(Reason.SWAP_INTERRUPTED, Action.WITHHOLD),
+        'Nova has not completed a volume swap of the server'),
+
+    Row('``remove`` does not select it',
+        lambda due: [f for f in due.findings
+                     if f.reason not in due.world.policy.remove],
+        Outcome(Reason.NOT_SELECTED, Action.WITHHOLD),
+        '[bdm_cleanup] remove does not select it'),
 
     Row('it is a mapping, and more mappings than ``max_removals`` would be '
         'removed. Then none is removed',

@@ -353,6 +353,11 @@ class MappingFacts:
                 and self.is_data and self.serving is not None)
 
     @property
+    def has_root_disk(self) -> bool:
+        """Tell whether a mapping of the volume is the root disk."""
+        return any(b.is_root for b in self.siblings)
+
+    @property
     def is_data(self) -> bool:
         """Tell whether no mapping of the volume is the root disk, or of a
         volume that Nova created.
@@ -373,7 +378,7 @@ class MappingFacts:
         """Tell whether Cinder shows no attachment of the volume to this
         server, and may give the volume, or its address, to another one.
         """
-        if self.ours or self._listed or not self.is_data:
+        if self.ours or self._listed or self.has_root_disk:
             return False
         if not self.is_settled:
             return False  # Cinder's answer may be older than the mapping.
@@ -505,7 +510,7 @@ DANGLING_MAPPINGS: Table[Row[MappingFacts, Outcome]] = Table(
     ('A dangling mapping by the table above', 'Outcome'), (
 
     Row('is the root disk (boot index 0), or has the same volume',
-        lambda m: [b for b in m.siblings if b.is_root],
+        lambda m: m.has_root_disk,
         Outcome(Reason.ROOT_VOLUME_DANGLING),
         'the root disk is never removed, although {it.words}'),
 
@@ -553,5 +558,6 @@ def finding_of(mapping: MappingFacts) -> facts.Finding:
         row.outcome.reason_for(mapping), row.explain(mapping), bdm=bdm,
         # Also if an available volume has an attachment left over.
         decision=Decision(
-            action, connect=not (removes or may_not_connect)),
+            action, connect=not (
+                removes and mapping.is_settled or may_not_connect)),
         left_over=mapping.left_over if removes else ())

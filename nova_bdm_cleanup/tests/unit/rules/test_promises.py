@@ -478,7 +478,10 @@ class WithheldTest(base.TestCase):
         self.assertEqual((), locked.due)
         self.assertEqual(len(free.findings), len(locked.findings))
         for finding in free.due:
-            if finding.bdm and finding.disconnect:
+            # One that is younger than settle_time is connected.
+            if finding.bdm and finding.disconnect and case.policy.is_settled(
+                    finding.bdm.updated_at or finding.bdm.created_at,
+                    make.NOW):
                 self.assertIn(finding.bdm.uuid, locked.not_connected)
 
     @worlds.profile(.15)
