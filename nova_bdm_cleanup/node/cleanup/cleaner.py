@@ -89,9 +89,9 @@ class Cleaner:
     now: Callable[[], datetime.datetime] = _utcnow
     #: Waits for some seconds.
     wait: Callable[[float], None] = time.sleep
-    #: It waits until its records are settled.  In a move the look before the
-    #: guest was destroyed has waited.
-    settles: bool = True
+    #: The volumes whose records an earlier look of the operation has found
+    #: settled: after the guest was destroyed, nothing waits for them again.
+    settled: frozenset[str | None] = frozenset()
 
     def __post_init__(self) -> None:
         #: The findings, as :meth:`clean` acted on them.
@@ -219,7 +219,7 @@ class Cleaner:
         :param look: takes the mappings, and looks closely
         :returns: the result of the last look
         """
-        for _ in range(_MAX_WAITS if self.settles else 0):
+        for _ in range(_MAX_WAITS):
             seconds = max((left.total_seconds() for left
                            in found.unsettled_for.values()), default=0.0)
             if not 0.0 < seconds < self.deadline.remaining:
@@ -227,11 +227,8 @@ class Cleaner:
             self.log.waiting(found.plan.due[0], seconds)
             self.wait(seconds)
             found = look(self.instance.bdms())
-        if self.settles:
-            found = dataclasses.replace(found, plan=found.plan.withhold(
-                Reason.TIMED_OUT, _NOT_SETTLED,
-                of_volumes=found.unsettled_for))
-        return found
+        return dataclasses.replace(found, plan=found.plan.withhold(
+            Reason.TIMED_OUT, _NOT_SETTLED, of_volumes=found.unsettled_for))
 
     def _look_again(self, first: Assessment) -> Assessment:
         """Return the first plan without the actions that are no longer due.
@@ -244,7 +241,7 @@ class Cleaner:
         except Exception as exc:
             return self._unanswered(first, exc)
         plan = rules.confirm(first.plan, second.plan)
-        if self.settles and not self.trigger.withheld_for:
+        if not self.trigger.withheld_for:
             plan = plan.withhold(Reason.SECOND_LOOK_DIFFERS,
                                  of_volumes=second.unsettled_for)
         return dataclasses.replace(
@@ -295,7 +292,9 @@ class Cleaner:
         return Assessment(
             plan, plan.not_connected, plan.left_out, answers.volumes,
             cut_after,
-            rules.unsettled_for(plan, snapshot, self.policy, self.now()))
+            {volume: left for volume, left in rules.unsettled_for(
+                plan, snapshot, self.policy, self.now()).items()
+             if volume not in self.settled})
 
     def _apply_rule_of_addresses(self, plan: Plan,
                                  snapshot: facts.Snapshot) -> Plan:

@@ -174,7 +174,10 @@ def _remove(call: Call, trigger: Trigger) -> None:
         cleanup = InstanceCleanup(
             call.manager, call.arguments['context'].elevated(), instance,
             trigger)
-        cleanup.cleaner.settles = server != instance.uuid
+        if server == instance.uuid:
+            cleanup.cleaner.settled = frozenset(
+                finding.volume_id for finding in seen_before
+                if finding.is_due)
         cleanup.run(bdms)
         removed = cleanup.cleaner.removed
         # Nova reads the rows again for its next step.

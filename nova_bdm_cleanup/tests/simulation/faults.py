@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 import contextlib
 import dataclasses
+import datetime
 import functools
 from typing import Any
 from unittest import mock
@@ -25,7 +26,7 @@ from nova_bdm_cleanup.node.cleanup.cleaner import Cleaner
 from nova_bdm_cleanup.node.hooks import moves
 from nova_bdm_cleanup.node.instance import NovaInstance
 from nova_bdm_cleanup.node.neighbours import Neighbours
-from nova_bdm_cleanup.rules.facts import Ending
+from nova_bdm_cleanup.rules.facts import Ending, Policy
 from nova_bdm_cleanup.tests.simulation import (
     known_violations,
     ports,
@@ -124,8 +125,8 @@ def _forget_first_look(original: Any, self: Any, first: Any) -> Any:
     return found
 
 
-def _do_not_wait(original: Any, self: Any, found: Any, look: Any) -> Any:
-    return found
+def _is_settled(original: Any, self: Any, since: Any, now: Any) -> Any:
+    return datetime.timedelta(0)
 
 
 def _only_removed(original: Any, self: Any, bdms: Any) -> Any:
@@ -134,7 +135,9 @@ def _only_removed(original: Any, self: Any, bdms: Any) -> Any:
 
 
 def _remove(original: Any, self: Any, bdms: Any) -> Any:
-    """Remove instead of only reporting."""
+    """Remove instead of only reporting, however young the records are."""
+    self.policy = dataclasses.replace(
+        self.policy, settle_time=datetime.timedelta(0))
     return self.clean(bdms)
 
 
@@ -201,10 +204,6 @@ def _disconnect_unseen(original: Any, self: Any, bdm: Any) -> bool:
     """Disconnect without a check that the device is on the host."""
     self._disconnect_all(bdm, self._connection_info(bdm), {})
     return True
-
-
-def _no_guard(original: Any, self: Any, volume: str) -> Any:
-    return contextlib.nullcontext()
 
 
 def _keep_guard(original: Any, self: Any, volume: str) -> Any:
@@ -311,7 +310,7 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
           'A disk that was attached seconds ago is removed, since reads of '
           'Cinder lag.',
           'healthy-disks-stay', 'lag-reboot',
-          ((Cleaner, '_settle', _do_not_wait),)),
+          ((Policy, 'settles_in', _is_settled),)),
     Fault('soft-reboot-removes',
           'A mapping is deleted, and the guest keeps its disk.',
           'soft-reboot-removes-nothing', 'hanging-available',
@@ -365,11 +364,6 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
           'another server.',
           'only-present-devices', 'boot-available',
           ((NovaInstance, 'disconnect', _disconnect_unseen),)),
-    Fault('no-guard',
-          'A volume is connected while another one of the same target is '
-          'disconnected, and both are disconnected.',
-          'healthy-disks-stay', 'shelve-available-neighbour-takes',
-          ((NovaInstance, 'guard', _no_guard),)),
     Fault('guard-kept',
           'No more volumes can be attached on the host.',
           'every-operation-ends', 'reboot-stale-neighbour-attaches',
@@ -408,7 +402,7 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
     Fault('attach-not-seen',
           'A disk is disconnected that is being connected for another '
           'server.',
-          'healthy-disks-stay', 'hanging-missing-neighbour-attaches',
+          'healthy-disks-stay', 'reboot-missing-neighbour-attaches',
           ((Neighbours, '_check_attaches', _skip),)),
 
     # Moves

@@ -39,11 +39,6 @@ KNOWN_VIOLATIONS: dict[str, KnownViolation] = {
          'no-address-of-a-running-guest'), properties.WHILE_MOVING,
         'a neighbour gets the address of the disk before a move disconnects '
         'it, or the driver connects it'),
-    # A fault of Nova: its row already has the address of another host.
-    'half-moved-by-a-kill': KnownViolation(
-        ('own-volumes-only',), properties.HALF_MOVED,
-        'nova-compute died in a move, and Nova starts the guest with an '
-        'address that is no longer its own'),
     # A fault of Nova: the guest runs where Nova does not expect it.
     'evacuated-by-a-nova-that-died': KnownViolation(
         ('one-host-only',), properties.HALF_MOVED,
@@ -75,11 +70,6 @@ KNOWN_VIOLATIONS: dict[str, KnownViolation] = {
         properties.SILENT,
         'while Cinder does not answer, a disk is connected whose address a '
         'neighbour is just getting'),
-    # Neither Cinder nor a guest tells whose the address is.
-    'address-of-a-guest-that-is-off': KnownViolation(
-        ('own-volumes-only',), properties.DENIED,
-        "Cinder denies a neighbour's attachment, and its guest is off: at a "
-        'boot of the host Nova resumes the server first'),
     # Cinder says that the disk is healthy, so nothing is removed, and nothing
     # waits.  Nova without the plugin connects it, too.
     'detached-within-the-lag': KnownViolation(

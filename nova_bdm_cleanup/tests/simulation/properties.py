@@ -29,8 +29,6 @@ OPERATION_AT_MOVE = 'operation when the move begins'
 DELETED = 'deleted meanwhile'
 #: Another server took the volume after the check of a live migration.
 AFTER_CHECK = 'after the check'
-#: Cinder denies the attachment of another guest, which is off.
-DENIED = 'denied and off'
 #: Cinder does not answer, and no row has the address of the other guest yet.
 SILENT = 'not recorded while Cinder is silent'
 #: A volume was detached so recently that reads of Cinder still show it.
@@ -210,7 +208,7 @@ def check_opened_disk(world: World, host: str, server: str,
                        and row.volume_id in world.unchecked_volumes else
                        OPERATION_AT_MOVE
                        if row.volume_id in world.in_operation_at_move else
-                       '' if world.cinder.of_volume(read) else DENIED)
+                       '')
     if not any(a.volume == read for a in world.cinder.of_server(server)):
         others = {a.server for a in world.cinder.of_volume(read)}
         if others:

@@ -204,7 +204,7 @@ class World:
         self.now = model.START
         #: By how much the clock of a host is wrong.
         self.clock_errors: dict[str, datetime.timedelta] = {}
-        self.cinder = model.Cinder(self.reads, self.changes, lambda: self.now)
+        self.cinder = model.Cinder(self.reads, self.changes, self.true_time)
         self.hosts = {name: Host() for name in (HERE, THERE)}
         self.servers: dict[str, Server] = {}
         self.rows: dict[str, Row] = {}
@@ -362,6 +362,11 @@ class World:
         self.changes('time')
         self.now += datetime.timedelta(seconds=seconds)
 
+    def true_time(self) -> datetime.datetime:
+        """Return the time, which each wait changes."""
+        self.reads('time')
+        return self.now
+
     def ask(self, description: str, error_type: type[Exception],
             question: str = '') -> None:
         """Let other actors continue before a read.
@@ -441,7 +446,7 @@ class World:
     def host_now(self) -> datetime.datetime:
         """Return the time by the clock of the current actor's host."""
         self.reads(f'clock of {self.this_host}')
-        return self.now + self.clock_errors.get(
+        return self.true_time() + self.clock_errors.get(
             self.this_host, datetime.timedelta())
 
     def violated(self, name: str, text: str, situation: str = '') -> None:
@@ -523,7 +528,7 @@ class World:
     def _tick(self) -> datetime.datetime:
         """Return the time of a write; no two are written at once."""
         self.now += datetime.timedelta(microseconds=1)
-        return self.now
+        return self.true_time()
 
     # Nova's rows
 
@@ -567,14 +572,14 @@ class World:
     # Instance actions
 
     def begin_action(self, server: str, kind: str) -> ServerAction:
-        action = ServerAction(self.serial(), server, kind, self.now)
+        action = ServerAction(self.serial(), server, kind, self.true_time())
         self.changes('actions')
         self.actions.append(action)
         return action
 
     def end_action(self, action: ServerAction, result: str) -> None:
         self.changes('actions')
-        action.result, action.finish_time = result, self.now
+        action.result, action.finish_time = result, self.true_time()
 
     @contextlib.contextmanager
     def operation_on(self, *volumes: str) -> Iterator[None]:

@@ -163,7 +163,7 @@ class SettlingTest(CleanerTestCase):
     def test_a_move_waits_only_before_the_guest_is_destroyed(self):
         world = detached(running=False)
         cleaner = self.cleaner_of(world, triggers.MOVE)
-        cleaner.settles = False
+        cleaner.settled = frozenset(('volume-1',))
         cleaner.clean(tuple(world.rows.values()))
         self.assertEqual([], self.waited)
         self.assertEqual({'bdm-1'}, cleaner.removed)
