@@ -41,10 +41,12 @@ class RootTest(scenario.ScenarioTestCase):
             self.cloud.lose_attachment(server, volume)
         view = self.reboot(server)
         for source, volume in zip(sources, server.volumes):
-            line, = self.assert_finding(
-                server, volume, ('WARNING', 'kept', 'volume-available'))
+            line, _ = self.assert_finding(
+                server, volume, ('WARNING', 'kept', 'volume-available'),
+                ('WARNING', 'not-connected', 'volume-available'))
             self.assertIn('"volume" as source and destination',
                           line.text)
             self.assert_dangling(view, volume)
+            self.assertFalse(view.has_disk(volume))
             self.assertEqual(source, view.block_device(volume).source_type)
         self.assert_removed(view, server.volumes[3], 'volume-available')
