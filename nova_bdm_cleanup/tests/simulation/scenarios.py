@@ -596,16 +596,18 @@ _WITH_NOVA_26 = frozenset((
     'reboot-available-attach-again', 'migrate-available',
     'evacuate-available', 'unshelve-available'))
 
-#: Two reboots, or three other actors: failures would make too many schedules.
+#: Two reboots, three other actors, or many records that the rule of addresses
+#: reads: failures would make too many schedules.
 _WITHOUT_FAILURES: Sequence[str] = (
-    'delete-and-reuse', 'neighbour-reboots', 'resets-neighbour')
+    'delete-and-reuse', 'neighbour-reboots', 'resets-neighbour',
+    'neighbour-takes', 'neighbour-swaps', 'remote-takes')
 
 
 #: With these, kills and failed calls are searched in a reboot only: the rule
 #: of addresses reads many records, and all triggers carry out the same steps.
 _FAILURES_IN_REBOOT: Sequence[str] = (
-    'neighbour-attaches', 'neighbour-takes', 'neighbour-migrates',
-    'neighbour-swaps', 'neighbour-leaves', 'remote-migrates')
+    'neighbour-attaches', 'neighbour-migrates', 'neighbour-leaves',
+    'remote-migrates')
 
 
 def _add(operation: str, kind: str, other: str = '') -> None:
