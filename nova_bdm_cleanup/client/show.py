@@ -182,7 +182,7 @@ FACTS = (
     Fact('Hard Reboot', lambda d: d.hard_reboot),
     Fact('Explanation', lambda d: d.finding.explanation + d.left_out),
     Fact('Connects',
-         lambda d: d.finding.bdm and d.finding.decision.connects),
+         lambda d: d.finding.bdm and d.finding.connects),
     Fact('Action', lambda d: d.action),
 )
 

@@ -131,8 +131,10 @@ class NovaInstance:
     def moves(self) -> Sequence[facts.Move]:
         return operations.moves(self._context, self._instance.uuid)
 
-    def check_neighbours(self, bdm: facts.Bdm) -> None:
-        self._neighbours.check(self._disk(bdm))
+    def complete_claims(self, bdm: facts.Bdm
+                        ) -> tuple[Sequence[facts.Claim], str]:
+        return self._neighbours.complete_claims(
+            bdm.uuid, self._disk(bdm), self._is_guest_off)
 
     def _disk(self, bdm: facts.Bdm) -> Disk:
         return Disk(bdm.volume_id,

@@ -3,13 +3,12 @@
 
 While a server is moving, its rows may already be, or still be, those of
 another host, and while a volume is attached, its row has no address yet.
-Before a removal these are checked: then :class:`Undecided` is raised, and the
-removal does not go on.
+Before a removal these are checked, and the removal does not go on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 import datetime
 from typing import Any, Callable, NamedTuple
 
@@ -84,13 +83,49 @@ class Neighbours:
             this host is off
         :returns: the other rows, by the same uuid
         """
-        servers = {
-            uuid: server for uuid, server in self._servers_here().items()
-            if self._is_here(server) or server.task_state in _MOVING - _LEFT}
+        servers = self._servers_here()
+        return self._claims(disks, is_off, servers, self._rows(servers))
+
+    def complete_claims(self, uuid: str, disk: Disk,
+                        is_off: Callable[[Any], bool]
+                        ) -> tuple[tuple[Claim, ...], str]:
+        """Return the rows that name the address of a disk, and whether there
+        may be others.
+
+        Both are of one read: a move that begins between two reads is in
+        neither.
+
+        :param uuid: that of the row of the disk
+        :returns: the other rows, and why a server may have the disk, or its
+            address, without a row; empty: no server has
+        """
+        gap = ''
+        if disk.volume_id:
+            try:
+                self.have_volume(disk.volume_id)
+            except Undecided as exc:
+                gap = str(exc)
+        servers = self._servers_here()
+        moving = self._moving(servers) if disk.addresses else set()
+        rows = self._rows(servers)
+        if disk.addresses:
+            try:
+                self._check_addresses(disk.volume_id, rows, moving)
+            except Undecided as exc:
+                gap = gap or str(exc)
+        return self._claims({uuid: disk}, is_off, servers, rows).get(
+            uuid, ()), gap
+
+    def _claims(self, disks: Mapping[str, Disk],
+                is_off: Callable[[Any], bool], servers: Mapping[str, Any],
+                rows: Iterable[Any]) -> dict[str, tuple[Claim, ...]]:
         found: dict[str, list[Claim]] = {}
-        for row in self._connected_rows(servers):
-            addresses = devices.addresses_in(
-                devices.parse_connection_info(row.connection_info))
+        for row in rows:
+            connection_info = devices.parse_connection_info(
+                row.connection_info)
+            if not connection_info:
+                continue
+            addresses = devices.addresses_in(connection_info)
             is_own = row.instance_uuid == self._instance.uuid
             volume_id = spelling.optional(row.volume_id) or ''
             claim = None
@@ -108,12 +143,11 @@ class Neighbours:
                     found.setdefault(uuid, []).append(claim)
         return {uuid: tuple(claims) for uuid, claims in found.items()}
 
-    def _connected_rows(self, servers: Iterable[str]) -> Iterator[Any]:
-        for row in objects.BlockDeviceMappingList.get_by_instance_uuids(
-                self._context, sorted(servers)):
-            if row.is_volume and devices.parse_connection_info(
-                    row.connection_info):
-                yield row
+    def _rows(self, servers: Iterable[str]) -> list[Any]:
+        """Return the rows of the volumes of some servers."""
+        return [row for row in
+                objects.BlockDeviceMappingList.get_by_instance_uuids(
+                    self._context, sorted(servers)) if row.is_volume]
 
     def _runs(self, server: Any, is_off: Callable[[Any], bool]
               ) -> tuple[bool, bool]:
@@ -171,37 +205,36 @@ class Neighbours:
         self._check_attaches(here)
         return False
 
-    def check(self, disk: Disk) -> None:
-        """Check that no server gets a disk, or its address, without a row.
+    def _moving(self, servers: Mapping[str, Any]) -> set[str]:
+        """Return which other servers are moving or swapping a volume.
+
+        The server itself does not count: its disks are here, or were.
+        """
+        # Records of failed migrations can stay for ever.
+        return {uuid for uuid, server in servers.items()
+                if uuid != self._instance.uuid and (
+                    server.task_state in _MOVING - (
+                        _LEAVING if self._is_here(server) else _LEFT)
+                    or self._is_here(server) and operations.may_hide(
+                        self._context, instance_actions.SWAP_VOLUME, uuid))}
+
+    def _check_addresses(self, volume_id: str | None, rows: Iterable[Any],
+                         moving: Collection[str]) -> None:
+        """Check that no server gets an address without a row.
 
         :raises Undecided: when a server is moving to or from this host, or
             gets or swaps a volume
         """
-        if disk.volume_id:
-            self.have_volume(disk.volume_id)
-        if disk.addresses:
-            self._check_addresses(disk.volume_id)
-
-    def _check_addresses(self, volume_id: str | None) -> None:
-        here, moving = self._here()
-        # The server itself does not count: its disks are here, or were.
-        moving.discard(self._instance.uuid)
-        moving |= {uuid for uuid in here - moving - {self._instance.uuid}
-                   if operations.may_hide(
-                       self._context, instance_actions.SWAP_VOLUME, uuid)}
-        rows = [row for row in
-                objects.BlockDeviceMappingList.get_by_instance_uuids(
-                    self._context, sorted(here | moving))
-                if row.is_volume
-                and spelling.optional(row.volume_id) != volume_id]
-        for row in rows:
+        others = [row for row in rows
+                  if spelling.optional(row.volume_id) != volume_id]
+        for row in others:
             if row.instance_uuid in moving and _may_have_address(row):
                 raise Undecided(
                     'server %s is moving or swapping a volume, so the '
                     'addresses of its disks on this host are not known'
                     % row.instance_uuid)
         self._check_attaches(
-            [row for row in rows if row.instance_uuid not in moving])
+            [row for row in others if row.instance_uuid not in moving])
 
     def volumes(self) -> Iterator[str]:
         """Yield the volumes of all other servers, those of this host first."""
@@ -254,7 +287,7 @@ class Neighbours:
                                                 row.instance_uuid))
 
     def _servers_here(self) -> dict[str, Any]:
-        """Return the servers of this host, and those with a migration from or
+        """Return the servers of this host, and those that are moving from or
         to it, by uuid.
 
         The migrations are read twice: one may end, and another begin, while
@@ -273,20 +306,11 @@ class Neighbours:
         migrating |= self._migrating(nodes)
         for uuid in migrating - servers.keys():
             server = self._server(uuid)
-            if server is not None:
+            if server is not None and (
+                    self._is_here(server)
+                    or server.task_state in _MOVING - _LEFT):
                 servers[uuid] = server
         return servers
-
-    def _here(self) -> tuple[set[str], set[str]]:
-        """Return the servers of this host, and those that are moving."""
-        servers = self._servers_here()
-        here = {uuid for uuid, server in servers.items()
-                if self._is_here(server)}
-        # Records of failed migrations can stay for ever.
-        moving = {uuid for uuid, server in servers.items()
-                  if server.task_state in _MOVING - (
-                      _LEAVING if uuid in here else _LEFT)}
-        return here, moving
 
     def _migrating(self, nodes: Iterable[Any]) -> set[str]:
         """Return the servers with a migration from or to this host.

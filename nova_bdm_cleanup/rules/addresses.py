@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 import datetime
 import enum
-from typing import NamedTuple
+from typing import Callable, NamedTuple
 
 from nova_bdm_cleanup.rules import facts, spelling
 from nova_bdm_cleanup.rules.facts import Claim, Finding, Move, Progress
@@ -24,7 +24,7 @@ from nova_bdm_cleanup.rules.world import World
 
 
 class Verdict(enum.Enum):
-    """Whether the driver is given a disk.
+    """The verdict of the rule on one disk.
 
     The value is the text in the documentation.
     """
@@ -100,7 +100,7 @@ ADDRESSES: Table[Row[AddressFacts, Verdict]] = Table(
         'its address on this host may be in use by the guest of server '
         '{it.possible.server}, by volume {it.possible.volume_id}'),
 
-    Row('is named by other rows, none of which counts',
+    Row('is named only by other rows that do not count',
         lambda a: True,
         Verdict.GIVEN,
         'no guest that runs has its address'),
@@ -205,17 +205,22 @@ def apply(plan: facts.Plan, snapshot: facts.Snapshot, policy: facts.Policy,
     return facts.Plan(tuple(map(ruled, plan.findings)))
 
 
-def may_be_elsewhere(snapshot: facts.Snapshot, policy: facts.Policy,
-                     now: datetime.datetime) -> bool:
-    """Return whether a row may have the address of another host.
+def apply_moves(plan: facts.Plan, snapshot: facts.Snapshot,
+                policy: facts.Policy, now: datetime.datetime,
+                moves: Callable[[], Sequence[Move]]) -> facts.Plan:
+    """Return the plan with the addresses of other hosts shown.
 
-    Only then does an audit read Nova's moves of the server.  It gives the
-    driver no disk, and reads no other rows.
+    An audit gives the driver no disk, and reads no other rows.
+
+    :param moves: reads Nova's moves of the server, if a row may have the
+        address of another host
     """
     # Without the age of a row, only the host of its attachment tells.
-    return any(m.bdm.created_at is not None and not _is_confirmed(m)
-               or m.is_attached and _named_host(m) is not None
-               for m in _disks(snapshot, policy, now))
+    if any(m.bdm.created_at is not None and not _is_confirmed(m)
+           or m.is_attached and _named_host(m) is not None
+           for m in _disks(snapshot, policy, now)):
+        return apply(plan, snapshot, policy, now, Records(moves=moves()))
+    return plan
 
 
 def without_cinder(bdms: Sequence[facts.Bdm], server: facts.Server,
@@ -242,7 +247,7 @@ def _left_out(finding: Finding, verdict: Verdict, words: str) -> Finding:
     finding = dataclasses.replace(
         finding, address=words,
         decision=dataclasses.replace(
-            finding.decision, is_given=False,
+            finding.decision,
             has_address_here=verdict is not Verdict.ELSEWHERE))
     # A dangling disk keeps its reason: a move must not attach it.
     return dataclasses.replace(

@@ -218,7 +218,7 @@ _REVERT_STATES = ('reverting', 'reverted')
 
 
 class Progress(enum.Enum):
-    """How far a move of a server between hosts went."""
+    """The progress of a move of a server between hosts."""
 
     COMPLETE = 'complete'
     #: It ended, perhaps before Nova wrote the rows on the target.
@@ -355,16 +355,8 @@ class Decision:
     #: By Cinder's answer, the disk may be connected when the guest comes back,
     #: if its mapping still exists.
     connect: bool = True
-    #: By the rule of addresses, the driver may be given the disk, to connect
-    #: or to disconnect.
-    is_given: bool = True
     #: The address in the row is one of this host.
     has_address_here: bool = True
-
-    @property
-    def connects(self) -> bool:
-        """Tell whether the guest comes back with the disk."""
-        return self.connect and self.is_given
 
 
 @dataclasses.dataclass(frozen=True)
@@ -409,6 +401,11 @@ class Finding:
     def is_removal(self) -> bool:
         """Tell whether the rules ask for its removal, withheld or not."""
         return self.decision.row in _REMOVING_ACTIONS
+
+    @property
+    def connects(self) -> bool:
+        """Tell whether the guest comes back with the disk."""
+        return self.decision.connect and not self.address
 
     @property
     def without_disk(self) -> str:
@@ -469,7 +466,7 @@ class Plan:
         are not connected when the guest comes back.
         """
         return {f.bdm.uuid: f for f in self.findings
-                if f.bdm is not None and not f.decision.connects}
+                if f.bdm is not None and not f.connects}
 
     @property
     def left_out(self) -> Mapping[str, Finding]:
@@ -477,7 +474,7 @@ class Plan:
         the driver is not given, by the rule of addresses.
         """
         return {f.bdm.uuid: f for f in self.findings
-                if f.bdm is not None and not f.decision.is_given}
+                if f.bdm is not None and f.address}
 
     def withhold(self, why: Reason, obstacle: str = '',
                  of_mappings: bool | None = None,

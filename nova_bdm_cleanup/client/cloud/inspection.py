@@ -143,10 +143,9 @@ class Cloud:
         if plan.due:
             plan = rules.decide(dataclasses.replace(
                 snapshot, swaps=nova.swaps(server.id)), policy, now)
-        if server.host and addresses.may_be_elsewhere(snapshot, policy, now):
-            plan = addresses.apply(
-                plan, snapshot, policy, now,
-                addresses.Records(moves=nova.moves(server.id)))
+        if server.host:
+            plan = addresses.apply_moves(
+                plan, snapshot, policy, now, lambda: nova.moves(server.id))
         by_id = {a.id: a for a in attachments}
         plan = facts.Plan(tuple(
             in_context(ContextFacts(

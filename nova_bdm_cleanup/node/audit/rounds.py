@@ -252,12 +252,9 @@ class Audit:
                                   WitnessAnswer.KNOWN)
         now = datetime.datetime.fromtimestamp(
             self.now(), datetime.timezone.utc)
-        plan = rules.decide(snapshot, self.policy, now)
-        if addresses.may_be_elsewhere(snapshot, self.policy, now):
-            plan = addresses.apply(
-                plan, snapshot, self.policy, now,
-                addresses.Records(moves=self.node.moves(server.uuid)))
-        return plan.of_mappings()
+        return addresses.apply_moves(
+            rules.decide(snapshot, self.policy, now), snapshot, self.policy,
+            now, lambda: self.node.moves(server.uuid)).of_mappings()
 
     def _prove_cinder(self, server: str, volumes: int) -> None:
         """Prove that this is the right Cinder, though no volume exists.

@@ -264,17 +264,13 @@ def obstacle_to_disconnect(instance: InstancePort, cinder: Cinder,
 
     :raises Undecided: when it cannot be known
     """
-    for is_checked in (False, True):
-        verdict, words = addresses.verdict_on(addresses.AddressFacts(
-            asked_of(cinder, instance.claims((bdm,)).get(bdm.uuid, ())),
-            bdm.volume_id))
-        if verdict is addresses.Verdict.TAKEN:
-            return '%s, so no device of it can remain' % words
-        if verdict is addresses.Verdict.UNDECIDED:
-            raise ports.Undecided(words)
-        if not is_checked:
-            # An attach may end, and write its row, after the rows were read.
-            instance.check_neighbours(bdm)
+    claims, gap = instance.complete_claims(bdm)
+    verdict, words = addresses.verdict_on(addresses.AddressFacts(
+        asked_of(cinder, claims), bdm.volume_id))
+    if verdict is addresses.Verdict.TAKEN:
+        return '%s, so no device of it can remain' % words
+    if gap or verdict is addresses.Verdict.UNDECIDED:
+        raise ports.Undecided(gap or words)
     return ''
 
 

@@ -65,11 +65,12 @@ class InstancePort(Protocol):
     def moves(self) -> Sequence[Move]:
         """Return the moves of the server between hosts, the last one first."""
 
-    def check_neighbours(self, bdm: Bdm) -> None:
-        """Check that the rows of this host show all addresses in use.
+    def complete_claims(self, bdm: Bdm) -> tuple[Sequence[Claim], str]:
+        """Return the claims on the disk of a mapping, and whether there may
+        be others.
 
-        :raises Undecided: when another server may have the disk, or its
-            address, and its row does not show it yet
+        :returns: the other rows, and why another server may have the disk, or
+            its address, and its row does not show it yet; empty: none may
         """
 
     def is_off(self) -> bool:

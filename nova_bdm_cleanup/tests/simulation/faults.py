@@ -216,11 +216,11 @@ def _keep_guard(original: Any, self: Any, volume: str) -> Any:
 
 
 def _without_claims(is_left_out: Callable[[Any, Any], bool], original: Any,
-                    self: Any, bdms: Any) -> Any:
+                    self: Any, disks: Any, *args: Any) -> Any:
     """Leave out some rows that name the disk of a mapping."""
-    volumes = {bdm.uuid: bdm.volume_id for bdm in bdms}
-    return {uuid: [c for c in claims if not is_left_out(c, volumes[uuid])]
-            for uuid, claims in original(self, bdms).items()}
+    return {uuid: [claim for claim in claims
+                   if not is_left_out(claim, disks[uuid].volume_id)]
+            for uuid, claims in original(self, disks, *args).items()}
 
 
 def _has_its_volume(claim: Any, volume: str) -> bool:
@@ -231,11 +231,11 @@ def _has_another_volume(claim: Any, volume: str) -> bool:
     return bool(claim.volume_id != volume)
 
 
-def _believe_denial(original: Any, self: Any, bdms: Any) -> Any:
+def _believe_denial(original: Any, self: Any, *args: Any) -> Any:
     """Take each other guest for off, and each row for old."""
     return {uuid: [dataclasses.replace(c, may_run=False, is_young=False)
                    for c in claims]
-            for uuid, claims in original(self, bdms).items()}
+            for uuid, claims in original(self, *args).items()}
 
 
 def _apply_no_rule(original: Any, self: Any, plan: Any, snapshot: Any) -> Any:
@@ -373,13 +373,13 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
     Fault('neighbours-not-asked',
           'A disk is disconnected that another server of the host uses.',
           'healthy-disks-stay', 'reboot-available-neighbour-takes',
-          ((NovaInstance, 'claims', functools.partial(
+          ((Neighbours, '_claims', functools.partial(
               _without_claims, _has_its_volume)),)),
     Fault('address-not-asked',
           'A disk is disconnected that already has the address of the old '
           'one.',
           'healthy-disks-stay', 'reboot-missing-remote-arrives',
-          ((NovaInstance, 'claims', functools.partial(
+          ((Neighbours, '_claims', functools.partial(
               _without_claims, _has_another_volume)),)),
     Fault('rule-of-addresses-not-asked',
           "A guest is given another guest's disk, or takes it from it, where "
@@ -389,7 +389,7 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
     Fault('denial-believed',
           "A guest loses a disk because Cinder's record of it was reset.",
           'devices-of-running-guests-stay', 'address-start',
-          ((NovaInstance, 'claims', _believe_denial),)),
+          ((Neighbours, '_claims', _believe_denial),)),
     Fault('silence-overrides-addresses',
           'While Cinder is down, a reboot takes the disk of another guest.',
           'devices-of-running-guests-stay', 'address-reboot',

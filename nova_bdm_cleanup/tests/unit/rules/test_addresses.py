@@ -229,7 +229,7 @@ class OtherHostTest(base.TestCase):
         finding = plan.findings[0]
         self.assertEqual(self.is_elsewhere,
                          finding.reason is Reason.OTHER_HOSTS_ADDRESS)
-        self.assertEqual(self.is_elsewhere, not finding.decision.is_given)
+        self.assertEqual(self.is_elsewhere, bool(finding.address))
         # What is only perhaps elsewhere is disconnected by a removal.
         self.assertEqual(
             self.is_elsewhere and any(
@@ -290,7 +290,7 @@ class ApplyTest(base.TestCase):
             make.decide(seen), seen, POLICY, make.NOW,
             Records(moves=(move(progress=Progress.COMPLETE),))).findings
         self.assertIs(Reason.ROOT_VOLUME_DANGLING, finding.reason)
-        self.assertFalse(finding.decision.is_given)
+        self.assertTrue(finding.address)
 
     def test_the_rule_holds_over_a_limit_and_for_a_suspect_cinder(self):
         seen = make.snapshot([make.bdm()], [make.volume(status='available')])
@@ -314,7 +314,7 @@ class ApplyTest(base.TestCase):
             Records(claims={'bdm-1': (claim(may_run=True),)}))
         finding, = plan.findings
         self.assertIs(Reason.ROOT_VOLUME_DANGLING, finding.reason)
-        self.assertFalse(finding.decision.connects)
+        self.assertFalse(finding.connects)
 
     def test_nova_is_not_asked_about_a_healthy_disk(self):
         for volume, attachments, asked in (
@@ -339,11 +339,13 @@ class ApplyTest(base.TestCase):
                     make.attached_to(host=make.OTHER_HOST),)),
                  [make.attachment()], True, True),
                 (make.volume(status='available'), [], True, False)):
-            self.assertEqual((with_age, without), tuple(
-                addresses.may_be_elsewhere(
-                    make.snapshot([bdm], [volume], attachments), POLICY,
-                    make.NOW)
-                for bdm in (make.bdm(), make.bdm(created_at=None))))
+            for bdm, is_asked in ((make.bdm(), with_age),
+                                  (make.bdm(created_at=None), without)):
+                asked = []
+                addresses.apply_moves(
+                    facts.Plan(), make.snapshot([bdm], [volume], attachments),
+                    POLICY, make.NOW, lambda: asked.append(1) or ())
+                self.assertEqual(is_asked, bool(asked))
 
     def test_a_disk_that_was_never_connected_has_no_address(self):
         seen = make.snapshot(

@@ -816,7 +816,7 @@ class AddressTest(base.TestCase):
                 case.seen.bdms, case.seen.server, case.records,
                 Reason.CINDER_UNKNOWN):
             self.assertFalse(finding.is_removal)
-            self.assertFalse(finding.decision.is_given)
+            self.assertTrue(finding.address)
 
     @worlds.profile(.5)
     @hypothesis.given(

@@ -152,7 +152,7 @@ class InspectionTest(InspectionCase):
         self.assertEqual(['other-hosts-address'], self.reasons())
         finding, = self.inspect().findings
         self.assertIn('that of host compute1,', finding.explanation)
-        self.assertFalse(finding.decision.connects)
+        self.assertFalse(finding.connects)
 
     def test_host_with_another_name(self) -> None:
         self.cloud.servers[self.alpha]['OS-EXT-SRV-ATTR:host'] = 'renamed'

@@ -281,16 +281,16 @@ class Host(InstancePort):
 
     def claims(self, bdms: Sequence[facts.Bdm]
                ) -> Mapping[str, Sequence[facts.Claim]]:
-        world = self._world
-        found: dict[str, Sequence[facts.Claim]] = {}
-        with world.call('claims', *(b.volume_id or '' for b in bdms)):
-            for bdm in bdms:
-                volume_id = bdm.volume_id or ''
-                if volume_id in world.neighbours:
-                    found[bdm.uuid] = (self._claim(volume_id, may_run=True),)
-                elif volume_id in world.reused:
-                    found[bdm.uuid] = (self._claim('its volume'),)
-        return found
+        with self._world.call('claims', *(b.volume_id or '' for b in bdms)):
+            return {bdm.uuid: self._claims_on(bdm) for bdm in bdms}
+
+    def _claims_on(self, bdm: facts.Bdm) -> Sequence[facts.Claim]:
+        volume_id = bdm.volume_id or ''
+        if volume_id in self._world.neighbours:
+            return (self._claim(volume_id, may_run=True),)
+        if volume_id in self._world.reused:
+            return (self._claim('its volume'),)
+        return ()
 
     def _claim(self, volume_id: str, may_run: bool = False) -> facts.Claim:
         return facts.Claim(
@@ -303,10 +303,12 @@ class Host(InstancePort):
         with self._world.call('moves'):
             return self._world.moves
 
-    def check_neighbours(self, bdm: facts.Bdm) -> None:
-        with self._world.call('check-neighbours', bdm.volume_id or ''):
-            if bdm.volume_id in self._world.undecided:
-                raise Undecided('a server is moving')
+    def complete_claims(self, bdm: facts.Bdm
+                        ) -> tuple[Sequence[facts.Claim], str]:
+        with self._world.call('complete-claims', bdm.volume_id or ''):
+            return self._claims_on(bdm), (
+                'a server is moving' if bdm.volume_id in self._world.undecided
+                else '')
 
     @contextlib.contextmanager
     def volume_lock(self, volume_id: str) -> Iterator[None]:

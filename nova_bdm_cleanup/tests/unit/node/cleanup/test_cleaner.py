@@ -329,9 +329,7 @@ class StartTest(CleanerTestCase):
              ('bdms',), ('look',), ('server',), ('is-off',), ('swaps',),
              ('journal-begin',), ('claim',),
              ('volume-lock', 'volume-4'), ('guard', 'volume-4'),
-             ('claims', 'volume-4'),
-             ('check-neighbours', 'volume-4'),
-             ('claims', 'volume-4'), ('disconnect', 'bdm-4'),
+             ('complete-claims', 'volume-4'), ('disconnect', 'bdm-4'),
              ('destroy', 'bdm-4'), ('tidy', 'bdm-4'), ('report',),
              ('delete-attachment', 'attachment-4')],
             [w for w in world.timeline if w != ('journal-append',)])
@@ -621,8 +619,7 @@ class WholeTest(CleanerTestCase):
              ('prepare',), ('claim',), ('power-off',), ('bdms',), ('look',),
              ('server',), ('swaps',),
              ('volume-lock', 'volume-4'), ('guard', 'volume-4'),
-             ('claims', 'volume-4'), ('check-neighbours', 'volume-4'),
-             ('claims', 'volume-4'), ('disconnect', 'bdm-4'),
+             ('complete-claims', 'volume-4'), ('disconnect', 'bdm-4'),
              ('destroy', 'bdm-4'), ('tidy', 'bdm-4'), ('report',),
              ('delete-attachment', 'attachment-4')],
             [w for w in world.timeline if w != ('journal-append',)])
@@ -705,7 +702,7 @@ FAILURES = (
     (('prepare',), '', 'failed'),
     (('volume-lock', 'volume-4'), '', 'failed'),
     # Nova's own reboot would disconnect it without this check.
-    (('claims', 'volume-4'), '', 'failed'),
+    (('complete-claims', 'volume-4'), '', 'failed'),
     (('disconnect', 'bdm-4'), '', 'failed'),
     (('destroy', 'bdm-4'), 'disconnect', 'failed'),
     (('delete-attachment', 'attachment-4'), 'destroy', 'failed'),
@@ -735,7 +732,7 @@ class FailingStepTest(CleanerTestCase):
         self.assertEqual(is_general, 'bdm-2' in world.rows)
         self.assertEqual(is_general, 'power-off' not in world.calls)
         self.assertIn(
-            '%s: no luck; ' % {'claims': 'neighbours'}.get(
+            '%s: no luck; ' % {'complete-claims': 'neighbours'}.get(
                 self.call[0], self.call[0])
             if self.event == 'failed' else 'no luck',
             self.lines(event=self.event)[0])
