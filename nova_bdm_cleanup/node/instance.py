@@ -71,7 +71,8 @@ class NovaInstance:
 
     def adopt(self, bdms: Any) -> tuple[facts.Bdm, ...]:
         """Take over a list of Nova's block device mappings."""
-        self._rows = {bdm.uuid: bdm for bdm in bdms}
+        # A look that fails is followed by one at the rows before it.
+        self._rows.update((bdm.uuid, bdm) for bdm in bdms)
         return tuple(mapping_of(bdm) for bdm in bdms)
 
     # State

@@ -25,6 +25,12 @@ LOG = logging.getLogger(__name__)
 
 T = TypeVar('T')
 
+#: What follows where Cinder does not answer the first look.
+_ROWS_ALONE = "and Nova's records alone tell whose an address is"
+
+#: The name of a trigger's own time limit, for exceptions.
+_OF_TRIGGER = 'timeout that a %s may take'
+
 
 @contextlib.contextmanager
 def log_failure(trigger: Trigger, instance: Any) -> Iterator[None]:
@@ -87,6 +93,26 @@ def take_out(bdms: Any, uuids: Collection[str]) -> None:
         bdms.objects.remove(bdm)
 
 
+def removed_from(instance: Any) -> frozenset[str]:
+    """Return the BDMs that were removed from an instance on this host.
+
+    :raises StoreError: when the journal cannot be read
+    """
+    return frozenset(
+        uuid for entry in Journal(options.settings(CONF).store).entries(
+            instance.uuid) for uuid in entry.removed)
+
+
+def observes() -> bool:
+    """Return whether the plugin only observes."""
+    try:
+        return options.settings(CONF).policy.observe
+    except Exception:
+        # nova-compute has reloaded its configuration, and an option is wrong
+        # now: a typo must never remove anything.
+        return True
+
+
 class InstanceCleanup:
     """A cleaner of one instance, with its time limit.
 
@@ -99,7 +125,7 @@ class InstanceCleanup:
         settings = options.settings(CONF)
         limits = [(settings.policy.timeout, 'timeout')]
         if trigger.max_seconds is not None:
-            limits.append((trigger.max_seconds, 'timeout'))
+            limits.append((trigger.max_seconds, _OF_TRIGGER % trigger.name))
         self._boot = boot.current()
         if self._boot is not None:
             limits.append((self._boot.share, boot.SHARE))
@@ -138,6 +164,9 @@ class InstanceCleanup:
 
     def preview(self, bdms: Any) -> cleaner.Assessment:
         """Return what a cleanup will find, or log why that is not known."""
+        if self._boot is not None and not self._boot.allows():
+            return cleaner.Assessment(
+                left_out=self.rows_alone(bdms, Reason.TIMED_OUT))
         return self._ask(self._preview, bdms)
 
     def _preview(self, bdms: Sequence[Bdm]) -> cleaner.Assessment:
@@ -145,17 +174,24 @@ class InstanceCleanup:
             found = self.cleaner.preview(bdms)
         except Exception as exc:
             reason = actions.reason_of(exc, self._trigger)
-            self.lines.skipped(reason, exc)
+            self.lines.skipped(
+                reason, exc,
+                _ROWS_ALONE if self._trigger.uses_rows_addresses else '')
             return cleaner.Assessment(
                 left_out=self.cleaner.rows_alone(bdms, reason))
         if found.cut_after is not None:
             self.lines.unread(found.cut_after)
         return found
 
-    def _ask(self, act: Callable[[Sequence[Bdm]], T], bdms: Any) -> T:
-        """Have the cleaner act on BDMs, within the time limit."""
+    @contextlib.contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count the time of the body, and what of it Cinder took."""
         with self._boot.spend() if self._boot else contextlib.nullcontext():
-            result = act(self.host.adopt(bdms))
+            yield
         self._counters.add_cinder_seconds(self._trigger.name,
                                           self.cleaner.asking)
-        return result
+
+    def _ask(self, act: Callable[[Sequence[Bdm]], T], bdms: Any) -> T:
+        """Have the cleaner act on BDMs, within the time limit."""
+        with self.counted():
+            return act(self.host.adopt(bdms))

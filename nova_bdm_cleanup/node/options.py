@@ -181,10 +181,11 @@ How many block device mappings, and how many stale attachments, may be removed
 on this host within an hour from the servers of one project. The two are
 counted separately, and each project has its own counts, since its members can
 ask for the operations. A boot of the host (``host_boot``) has counts of its
-own, for all projects together. The counts are in the store and survive
-restarts of nova-compute. An operation that would exceed one of the limits
-removes nothing of that kind (``over-limit``). Raise it during a planned
-clean-up of many servers of one project.
+own, for all projects together; an evacuation counts for its server alone, so
+that no limit leaves servers on a host that is down. The counts are in the
+store and survive restarts of nova-compute. An operation that would exceed one
+of the limits removes nothing of that kind (``over-limit``). Raise it during a
+planned clean-up of many servers of one project.
 """),
     cfg.IntOpt(
         'audit_interval',

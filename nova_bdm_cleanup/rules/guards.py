@@ -124,12 +124,6 @@ _AFTER_THE_RULES: tuple[Text[Outcome], ...] = (
         Outcome(Reason.MOVE_LOST, Action.WITHHOLD),
         'the server is no longer in this operation on this host'),
 
-    Text('the server is evacuated: its old host may come back, and must then '
-         'disconnect the volumes of its mappings',
-        Outcome(Reason.EVACUATED, Action.WITHHOLD),
-        'the server is evacuated, and its old host may still have the disk; '
-        'the next hard reboot or start removes it'),
-
     Text('it is not a reboot, and the guest runs. Only a reboot powers it off',
         Outcome(Reason.GUEST_RUNNING, Action.WITHHOLD),
         'the guest is not off; a hard reboot powers it off and cleans up'),
@@ -149,7 +143,8 @@ _AFTER_THE_RULES: tuple[Text[Outcome], ...] = (
     Text('within an hour, more mappings or more stale attachments of servers '
          'of this project would be removed on this host than '
          '``max_removals_per_hour``; or, at a boot of the host, more of all '
-         'projects. Then nothing of that kind is removed',
+         'projects; or, in an evacuation, more of this server. Then nothing '
+         'of that kind is removed',
         Outcome(Reason.OVER_LIMIT, Action.WITHHOLD),
         'the removals of one hour for this project (at a boot of the host: '
         'for all projects) would exceed [bdm_cleanup] max_removals_per_hour; '

@@ -107,6 +107,9 @@ class Reason(Code):
     VOLUME_UNREFERENCED = (
         'volume-unreferenced', levels.WARNING, Remedy.RELEASE, True)
 
+    # A deleted mapping: its server was evacuated, and its host is back.
+    EVACUATED = 'evacuated', levels.WARNING, None, True
+
     # Why an action that the rules ask for is withheld.
     OBSERVE_MODE = 'observe-mode', levels.WARNING, None, True
     SOFT_REBOOT = 'soft-reboot', levels.WARNING, None, True
@@ -120,7 +123,6 @@ class Reason(Code):
     REBOOT_LOST = 'reboot-lost', levels.WARNING, None, True
     START_LOST = 'start-lost', levels.WARNING, None, True
     MOVE_LOST = 'move-lost', levels.WARNING, None, True
-    EVACUATED = 'evacuated', levels.WARNING, None, True
     GUEST_RUNNING = 'guest-running', levels.WARNING, None, True
     SHUTTING_DOWN = 'shutting-down', levels.INFO, None, True
     JOURNAL_UNWRITABLE = 'journal-unwritable', levels.WARNING, None, True
@@ -145,6 +147,9 @@ class Reason(Code):
 
 #: The reasons that only ``openstack bdm audit`` finds; no log line has them.
 ONLY_IN_CLOUD = frozenset((Reason.SERVER_GONE, Reason.VOLUME_UNREFERENCED))
+
+#: The reasons that no table of rules gives.
+WITHOUT_RULE = frozenset((Reason.EVACUATED,))
 
 #: The reasons for which a block device mapping dangles, and is removed.
 DANGLING = frozenset((

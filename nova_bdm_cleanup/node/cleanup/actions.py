@@ -20,7 +20,7 @@ from typing import Any, Callable, TypeVar
 
 from nova_bdm_cleanup.node.cleanup import log_lines, ports
 from nova_bdm_cleanup.node.cleanup.ports import InstancePort
-from nova_bdm_cleanup.node.cleanup.triggers import InstanceHost, Trigger
+from nova_bdm_cleanup.node.cleanup.triggers import Trigger
 from nova_bdm_cleanup.node.store.journal import Entry
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.cinder import Cinder
@@ -32,6 +32,8 @@ T = TypeVar('T')
 
 #: The journal's reason why nothing had to be disconnected.
 NOT_HERE = 'nothing of it is on this host'
+#: The address is another host's.
+NEVER_HERE = 'it is not connected on this host'
 
 
 class StepFailed(Exception):
@@ -145,12 +147,11 @@ class Actions:
     def _remove(self, finding: facts.Finding, bdm: facts.Bdm) -> None:
         """Remove a mapping, and then its attachments in Cinder."""
         if (bdm.has_connection_info and finding.decision.has_address_here
-                and self.trigger.instance_host is not InstanceHost.NONE):
+                and self.trigger.uses_rows_addresses):
             self._disconnect(finding, bdm, bdm=bdm.uuid)
         else:
-            # The addresses of an offloaded server are those of its last host.
             self.record('disconnect', 'skipped', bdm=bdm.uuid,
-                        detail='it is not connected on this host')
+                        detail=NEVER_HERE)
         self._destroy(finding, bdm)
         self._tidy(finding, bdm)
         self._announce(finding)

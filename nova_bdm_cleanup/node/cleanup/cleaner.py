@@ -57,6 +57,9 @@ class Assessment:
     #: them.
     left_out: Mapping[str, facts.Finding] = dataclasses.field(
         default_factory=dict)
+    #: The mappings of the disks that Cinder does not show attached to this
+    #: host; None: it has not answered.
+    unconfirmed: frozenset[str] | None = None
     #: Cinder's answers about the volumes, by id.
     volumes: Mapping[str, facts.Volume | None] = dataclasses.field(
         default_factory=dict)
@@ -102,8 +105,10 @@ class Cleaner:
         self.unanswered: Exception | None = None
         #: Seconds spent on requests to Cinder.
         self.asking = 0.0
-        # The log says once that Cinder has too many attachments.
+        # The log says once that Cinder has too many attachments, and once
+        # that a disk is not connected.
         self._said_cut = False
+        self._not_connected: set[str] = set()
 
     def clean(self, bdms: Sequence[facts.Bdm]) -> frozenset[str]:
         """Find the inconsistencies of a server, and remove those that it may.
@@ -198,6 +203,13 @@ class Cleaner:
                 plan = plan.withhold(Reason.OVER_LIMIT)
         return dataclasses.replace(found, plan=plan)
 
+    def pause(self, seconds: float) -> bool:
+        """Wait, unless the time is over; return whether it is not."""
+        if self.deadline.remaining < seconds:
+            return False
+        self.wait(seconds)
+        return True
+
     def _look_first(self, bdms: Sequence[facts.Bdm]) -> Assessment:
         """Return the first look's result; empty if there is no answer."""
         try:
@@ -281,34 +293,35 @@ class Cleaner:
             self.server, tuple(bdms), answers.volumes, answers.attachments,
             WitnessAnswer.KNOWN, self.cinder.sees_all)
         plan = self._decide(snapshot)
-        if any(finding.is_removal for finding in plan.findings):
+        if self.trigger.removes and any(
+                finding.is_removal for finding in plan.findings):
             plan = self._decide_with_nova(snapshot, guest_is_on)
         cut_after = len(answers.attachments) if answers.is_cut else None
         if self.policy.observe:
             return Assessment(
                 plan.withhold(Reason.OBSERVE_MODE), volumes=answers.volumes,
                 cut_after=cut_after)
-        plan = self._apply_rule_of_addresses(plan, snapshot)
+        disks = addresses.unconfirmed(snapshot, self.policy, self.now())
+        plan = self._apply_rule_of_addresses(plan, snapshot, disks)
         return Assessment(
-            plan, plan.not_connected, plan.left_out, answers.volumes,
-            cut_after,
+            plan, plan.not_connected, plan.left_out,
+            frozenset(bdm.uuid for bdm in disks), answers.volumes, cut_after,
             {volume: left for volume, left in rules.unsettled_for(
                 plan, snapshot, self.policy, self.now()).items()
              if volume not in self.settled})
 
-    def _apply_rule_of_addresses(self, plan: Plan,
-                                 snapshot: facts.Snapshot) -> Plan:
+    def _apply_rule_of_addresses(self, plan: Plan, snapshot: facts.Snapshot,
+                                 disks: Sequence[facts.Bdm]) -> Plan:
         """Return the plan without what the driver must not be given.
 
-        Nova is asked only about disks that Cinder does not show attached.
+        :param disks: the disks that Cinder does not show attached.  Nova is
+            asked only about them
         """
-        if not self.trigger.uses_rows_addresses:
+        if not self.trigger.uses_rows_addresses or not disks:
             return plan
-        now = self.now()
-        disks = addresses.unconfirmed(snapshot, self.policy, now)
         return addresses.apply(
-            plan, snapshot, self.policy, now,
-            self._records(disks, is_answered=True)) if disks else plan
+            plan, snapshot, self.policy, self.now(),
+            self._records(disks, is_answered=True))
 
     def _records(self, disks: Sequence[facts.Bdm],
                  is_answered: bool) -> addresses.Records:
@@ -384,6 +397,10 @@ class Cleaner:
     def report_not_connected(self, findings: Iterable[facts.Finding]) -> None:
         """Log, and show in Nova, the disks that are not connected."""
         for finding in findings:
+            uuid = finding.bdm.uuid if finding.bdm else ''
+            if uuid in self._not_connected:
+                continue
+            self._not_connected.add(uuid)
             self.log.not_connected(finding)
             try:
                 self.instance.report_not_connected(finding)
@@ -430,7 +447,7 @@ class Cleaner:
 
     def _account(self, kind: str) -> str:
         """Return the account that a kind of removals is charged to."""
-        return account_of(kind, self.trigger.payer.of(self.server.project))
+        return account_of(kind, self.trigger.payer.of(self.server))
 
     def _act_on_rest(self, found: Assessment,
                      rest: Plan) -> tuple[frozenset[str], Assessment]:

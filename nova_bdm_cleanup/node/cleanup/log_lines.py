@@ -147,12 +147,15 @@ class LogLines:
                    '%s: %s; left as it is, %s'
                    % (step, masked(error), self.trigger.next_try), finding)
 
-    def skipped(self, reason: Reason, error: object) -> None:
-        """Log that nothing could be decided, so nothing changes."""
+    def skipped(self, reason: Reason, error: object, then: str = '') -> None:
+        """Log that nothing could be decided, so nothing changes.
+
+        :param then: what follows, if it is not that Nova goes on
+        """
         self._count(reason)
         self._line(levels.WARNING, 'skipped', reason,
                    '%s; nothing is changed, %s'
-                   % (masked(error), self.trigger.goes_on))
+                   % (masked(error), then or self.trigger.goes_on))
 
     def left_out(self, reason: Reason, why: str, number: int) -> None:
         """Log how many servers of a host come back without a cleanup."""
@@ -173,6 +176,12 @@ class LogLines:
         self._line(levels.INFO, 'left', finding.reason,
                    '%s; nothing is disconnected from this host' % why,
                    finding)
+
+    def disconnected(self, finding: facts.Finding) -> None:
+        """Log that a former host has disconnected a disk."""
+        self._line(levels.INFO, 'disconnected', finding.reason,
+                   '%s; the disk is now disconnected from this host'
+                   % finding.explanation, finding)
 
     def untidy(self, finding: facts.Finding, error: object) -> None:
         """Log that something of a removed mapping is left."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import dataclasses
 import enum
 
+from nova_bdm_cleanup.rules.facts import Server
 from nova_bdm_cleanup.rules.reasons import Reason
 
 
@@ -31,13 +32,16 @@ class Payer(enum.Enum):
 
     #: The project of the server, whose members can ask for the operation: they
     #: must not use up the limit of others.
-    PROJECT = 'project {}'
+    PROJECT = 'project {0.project}'
     #: The host: only the operator brings the operation about.
     HOST = 'this host'
+    #: The server alone: the operation can no longer be refused, or a limit
+    #: that servers share would leave some of them on a host that is down.
+    SERVER = 'server {0.uuid}'
 
-    def of(self, project: str | None) -> str:
-        """Return who is charged for a server of a project."""
-        return self.value.format(project)
+    def of(self, server: Server) -> str:
+        """Return who is charged for a server."""
+        return self.value.format(server)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,14 +76,16 @@ class Trigger:
     #: are withheld, the guest keeps its disks.  With any other trigger nothing
     #: is removed unless the guest is provably off.
     guest_is_on: bool = False
-    #: Nova holds its lock of the instance.  Otherwise the cleanup takes it.
+    #: Nova holds its lock of the instance, or none is needed.  Otherwise the
+    #: cleanup takes it.
     nova_holds_lock: bool = False
     #: It removes something, unless that is withheld.
     removes: bool = True
     #: The host that Nova names for the instance.
     instance_host: InstanceHost = InstanceHost.THIS
-    #: The driver is given the addresses in the rows.  A server that comes to
-    #: this host gets new ones.
+    #: The addresses in the rows are those of this host.  Those of a server
+    #: that comes to it are not: nothing is disconnected by them, and Nova
+    #: gives the driver new ones.
     uses_rows_addresses: bool = True
     #: The reason for which every removal is withheld; None: it is not.  Disks
     #: that must not be connected are still taken out of the driver's list.
@@ -99,18 +105,18 @@ servers that nova-compute resumes when the host boots. It does so only if
 ``[DEFAULT] resume_guests_state_on_host_boot`` is set.""")
 
 MOVES = Choice('move', """\
-operations that take a server from its host or bring it to another one. In a
-resize, a cold migration, their revert and a shelve, a dangling mapping is
-removed when the guest is off, before Nova creates new attachments; if it may
-not be removed, the operation is refused. In an unshelve it is removed, and
-nothing is disconnected. In an evacuation its disk is not connected, and the
-mapping stays. A live migration is refused if it would attach a volume of
-another project, or one that is not ``available``; nothing is ever removed from
-a running guest.""")
+operations that take a server from its host or bring it to another one:
+resizes, cold migrations and their reverts, shelves, unshelves, evacuations and
+the return of the old host, and live migrations. What dangles is looked for
+before anything is changed. It is removed when the guest is off, before Nova
+creates new attachments; if it may not be removed, the operation is refused. A
+live migration removes nothing: it is refused if it would attach a volume of
+another project, or one that is not ``available``, or disconnect the disk of
+another guest.""")
 
 DELETES = Choice('delete', """\
-deletes of servers. A disk that another guest of this host already uses is not
-disconnected.""")
+deletes of servers, of whatever kind. A disk that another guest of this host
+already uses is not disconnected.""")
 
 HARD_REBOOT = Trigger(
     name='hard_reboot',
@@ -168,12 +174,26 @@ HOST_BOOT = Trigger(
 #: part of a revert.
 MOVE = Trigger(
     name='move',
-    states=frozenset(('resize_migrating', 'resize_reverting')),
+    states=frozenset(('resize_prep', 'resize_migrating', 'resize_reverting')),
+    lost=Reason.MOVE_LOST,
+    goes_on='the move goes on',
+    next_try='the other host tries again',
+    payer=Payer.PROJECT,
+    choice=MOVES)
+
+#: The other host's part of these: it takes over what the first one could not
+#: remove.  It disconnects nothing, and so needs no lock, which Nova holds only
+#: in a revert from another cell.
+FINISH = Trigger(
+    name='finish',
+    states=frozenset(('resize_finish', 'resize_reverting')),
     lost=Reason.MOVE_LOST,
     goes_on='the move goes on',
     next_try='a hard reboot tries again',
-    payer=Payer.PROJECT,
-    choice=MOVES)
+    payer=Payer.SERVER,
+    choice=MOVES,
+    nova_holds_lock=True,
+    uses_rows_addresses=False)
 
 #: The instance leaves its host.
 SHELVE = Trigger(
@@ -189,42 +209,39 @@ SHELVE = Trigger(
 #: The instance comes back, perhaps on another host.
 UNSHELVE = Trigger(
     name='unshelve',
-    states=frozenset(('spawning',)),
+    states=frozenset(('unshelving',)),
     lost=Reason.MOVE_LOST,
     goes_on='the server is unshelved',
-    next_try='the next unshelve or hard reboot tries again',
+    next_try='the next unshelve tries again',
     payer=Payer.PROJECT,
     choice=MOVES,
     nova_holds_lock=True,
     instance_host=InstanceHost.NONE,
     uses_rows_addresses=False)
 
-#: The former host is down, and may come back and disconnect the volumes that
-#: the rows of the instance name.
+#: The former host is down.
 EVACUATE = Trigger(
     name='evacuate',
     states=frozenset(('rebuilding',)),
     lost=Reason.MOVE_LOST,
     goes_on='the evacuation goes on',
-    next_try='the next hard reboot or start removes it',
-    payer=Payer.HOST,
+    next_try='the next evacuation tries again',
+    payer=Payer.SERVER,
     choice=MOVES,
     instance_host=InstanceHost.ANY,
-    uses_rows_addresses=False,
-    withheld_for=Reason.EVACUATED)
+    uses_rows_addresses=False)
 
-#: The host is back from which the instance was evacuated: the driver
-#: disconnects the volumes by the addresses on the new host.
+#: The host is back from which the instance was evacuated.
 RETURN = Trigger(
     name='return',
-    states=frozenset((None, 'rebuilding')),
+    states=frozenset(),
     lost=Reason.MOVE_LOST,
-    goes_on='the former host goes on',
-    next_try='nothing remains to be done',
+    goes_on='nova-compute starts',
+    next_try='look for its device on this host',
     payer=Payer.HOST,
     choice=MOVES,
-    instance_host=InstanceHost.ANY,
-    withheld_for=Reason.EVACUATED)
+    removes=False,
+    instance_host=InstanceHost.ANY)
 
 #: The guest runs, and keeps what it has.
 LIVE_MIGRATION = Trigger(
@@ -239,13 +256,14 @@ LIVE_MIGRATION = Trigger(
     withheld_for=Reason.GUEST_RUNNING,
     max_seconds=10.0)
 
-#: Its volumes are disconnected once more, and then the instance is gone.
+#: Its volumes are disconnected once more, and then the instance is gone.  Nova
+#: sets no task state when it deletes what is soft-deleted.
 DELETE = Trigger(
     name='delete',
-    states=frozenset(('deleting',)),
+    states=frozenset(),
     lost=Reason.MOVE_LOST,
     goes_on='the server is deleted',
-    next_try='nothing remains to be done',
+    next_try='look for its device on this host',
     payer=Payer.PROJECT,
     choice=DELETES,
     removes=False)
@@ -261,8 +279,8 @@ AUDIT = Trigger(
 
 #: All triggers with hooks; the words of the option are in this order.
 TRIGGERS: Sequence[Trigger] = (
-    HARD_REBOOT, SOFT_REBOOT, START, HOST_BOOT, MOVE, SHELVE, UNSHELVE,
-    EVACUATE, RETURN, LIVE_MIGRATION, DELETE)
+    HARD_REBOOT, SOFT_REBOOT, START, HOST_BOOT, MOVE, FINISH, SHELVE,
+    UNSHELVE, EVACUATE, RETURN, LIVE_MIGRATION, DELETE)
 
 #: The triggers that no word selects.
 ALWAYS_ON: Sequence[Trigger] = tuple(

@@ -11,23 +11,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 import contextlib
 
-import nova.conf
-
-from nova_bdm_cleanup.node import instance_cleanup, options
+from nova_bdm_cleanup.node import instance_cleanup
 from nova_bdm_cleanup.node.cleanup import triggers
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger
 from nova_bdm_cleanup.node.hooks import start
 from nova_bdm_cleanup.node.hooks.wrapping import Call
 
-CONF = nova.conf.CONF
-
 
 def replace_builtin(call: Call) -> None:
     """Clean up, and drop the BDMs that must not be connected."""
     instance_cleanup.clean_list(
-        call.manager, call.arguments['context'], call.instance, call.bdms,
+        call.manager, call.context, call.instance, call.bdms,
         _trigger_of(call))
-    if _observes():
+    if instance_cleanup.observes():
         # An exception fails the reboot, as it does without the plugin.
         call.carry_out()
 
@@ -46,12 +42,3 @@ def _trigger_of(call: Call) -> Trigger:
     """
     return call.trigger_of(call.instance.task_state) or triggers.SOFT_REBOOT
 
-
-def _observes() -> bool:
-    """Return whether the plugin only observes."""
-    try:
-        return options.settings(CONF).policy.observe
-    except Exception:
-        # nova-compute has reloaded its configuration, and an option is wrong
-        # now: a typo must never remove anything.
-        return True

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 import inspect
+import types
 from typing import Any
 
 from nova.compute import manager as nova_manager, task_states
 from nova.network import neutron
+from nova.scheduler.client.report import SchedulerReportClient
 from nova.virt import block_device, driver as nova_driver
 from nova.virt.libvirt.driver import LibvirtDriver
 from nova.virt.libvirt.guest import Guest as LibvirtGuest
@@ -31,7 +33,7 @@ _MANAGER = nova_manager.ComputeManager.__name__
 _OWNERS: Mapping[str, Any] = {owner.__name__: owner for owner in (
     nova_manager.ComputeManager, nova_driver.ComputeDriver, LibvirtDriver,
     LibvirtHost, LibvirtGuest, block_device.DriverVolumeBlockDevice,
-    neutron.API, nova_cinder)}
+    neutron.API, SchedulerReportClient, nova_manager, nova_cinder)}
 
 
 def differences() -> list[str]:
@@ -98,8 +100,16 @@ def _not_called(needs: Iterable[Requirement]) -> list[str]:
 def _calls(caller: str, name: str) -> bool:
     function = inspect.unwrap(
         getattr(nova_manager.ComputeManager, caller, len))
-    code = getattr(function, '__code__', None)
-    return code is not None and name in code.co_names
+    return name in _names(getattr(function, '__code__', None))
+
+
+def _names(code: types.CodeType | None) -> frozenset[str]:
+    """Return the names in a function, and in the functions inside it."""
+    if code is None:
+        return frozenset()
+    return frozenset(code.co_names).union(*(
+        _names(each) for each in code.co_consts
+        if isinstance(each, types.CodeType)))
 
 
 def _unknown_states(trigger: Trigger) -> list[str]:

@@ -48,14 +48,14 @@ def take_out(call: Call) -> None:
         _current, 'not_connected', frozenset())
     if not_connected and call.bdms is None:
         call.arguments['bdms'] = instance_cleanup.read_bdms(
-            call.arguments['context'], call.instance)
+            call.context, call.instance)
     if call.bdms is not None:
         # The cleanup was given another list.
         instance_cleanup.take_out(call.bdms, not_connected)
 
 
 def _clean(call: Call, trigger: Trigger) -> None:
-    context = call.arguments['context'].elevated()
+    context = call.context.elevated()
     bdms = instance_cleanup.read_bdms(context, call.instance)
     _current.not_connected = instance_cleanup.clean(
         call.manager, context, call.instance, bdms, trigger)

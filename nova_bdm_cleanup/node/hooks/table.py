@@ -101,11 +101,37 @@ RESUME = Method(
     '_resume_guests_state', 'self, context, instance, net_info')
 TERMINATE_CONNECTIONS = Method(
     '_terminate_volume_connections', 'self, context, instance, bdms')
-PREPARE = Method('_prep_block_device', 'self, context, instance, bdms')
-#: Each release gives it other parameters, all of them by name.
-REBUILD = Method('_rebuild_default_impl')
+UPDATE_ATTACHMENTS = Method(
+    '_update_volume_attachments', 'self, context, instance, bdms')
+RESIZE = Method(
+    '_resize_instance', 'self, context, instance, image, migration, flavor, '
+    'clean_shutdown, request_spec')
+REVERT = Method(
+    'revert_resize', 'self, context, instance, migration, request_spec')
+RESIZE_ACROSS_CELLS = Method(
+    '_prep_snapshot_based_resize_at_source',
+    'self, ctxt, instance, migration, snapshot_id')
+SHELVE_INSTANCE = Method(
+    '_shelve_instance',
+    'self, context, instance, image_id, clean_shutdown, accel_uuids')
+OFFLOAD = Method(
+    '_shelve_offload_instance',
+    'self, context, instance, clean_shutdown, bdms, accel_uuids')
+UNSHELVE_INSTANCE = Method(
+    '_unshelve_instance', 'self, context, instance, image, '
+    'filter_properties, node, request_spec, accel_uuids')
+#: Each release gives it other parameters.
+REBUILD = Method('_do_rebuild_instance')
+DESTROY_EVACUATED = Method(
+    '_destroy_evacuated_instances', 'self, context, node_cache')
 CHECK_SOURCE = Method(
     'check_can_live_migrate_source', 'self, ctxt, instance, dest_check_data')
+POST_LIVE_MIGRATION = Method(
+    '_post_live_migration', 'self, ctxt, instance, dest, block_migration, '
+    'migrate_data, source_bdms')
+SHUT_DOWN = Method(
+    '_shutdown_instance', 'self, context, instance, bdms, '
+    'requested_networks, notify, try_deallocate_networks')
 INIT_HOST = Method('init_host')
 
 _GOES_ON = 'One log line; Nova goes on as without the plugin.'
@@ -115,13 +141,12 @@ _TAKES_OUT = ('Takes the disks that are not connected out of what the '
                   'driver is given.')
 _KEEPS_DISKS = ('Keeps connected what a neighbour uses: the driver '
                 'disconnects by address.')
-_REFUSES = ('If a dangling mapping cannot be removed later, refuses while the '
-            'guest is still on.')
+_LOOKS_FIRST = ('Looks first, and refuses if a dangling mapping cannot be '
+                'removed later.')
 _REMOVES = ('Removes dangling mappings before Nova asks Cinder for new '
-            'attachments, or refuses the operation.')
-_REMOVES_FAILURE = ('One log line; Nova goes on, or the operation is refused '
-                    'if a dangling mapping was seen before the driver '
-                    'disconnected the disks.')
+            'attachments.')
+_CLEANS_OR_REFUSES = ('Removes dangling mappings; nothing is connected yet. '
+                      'Refuses if one cannot be removed.')
 
 #: All hooks.  Their order has no meaning.
 HOOKS: Sequence[Hook] = (
@@ -158,38 +183,66 @@ HOOKS: Sequence[Hook] = (
          'start.take_out', _TAKES_OUT, _ALL_DISKS,
          callers=(RESUME.name,)),
 
-    Hook(triggers.MOVE, BLOCK_DEVICE_INFO, Wraps.BEFORE,
-         'moves.before_disconnect', _KEEPS_DISKS + ' ' + _REFUSES,
-         _ALL_DISKS, callers=('_resize_instance', 'revert_resize')),
-    Hook(triggers.MOVE, TERMINATE_CONNECTIONS, Wraps.BEFORE,
-         'moves.after_disconnect', _REMOVES, _REMOVES_FAILURE,
-         callers=('_resize_instance', 'revert_resize')),
-    Hook(triggers.SHELVE, BLOCK_DEVICE_INFO, Wraps.BEFORE,
-         'moves.before_disconnect', _KEEPS_DISKS, _ALL_DISKS,
-         callers=('_shelve_offload_instance',)),
+    Hook(triggers.MOVE, RESIZE, Wraps.AROUND, 'moves.leave', _LOOKS_FIRST,
+         _GOES_ON, callers=('resize_instance',)),
+    Hook(triggers.MOVE, RESIZE_ACROSS_CELLS, Wraps.BEFORE,
+         'moves.leave_cell', 'Refuses if a mapping dangles.', _GOES_ON),
+    Hook(triggers.MOVE, REVERT, Wraps.IN_PLACE_OF, 'moves.revert',
+         'On the new host: looks first, and ends the revert with everything '
+         'as it was if a dangling mapping cannot be removed later.',
+         _GOES_ON),
+    Hook(triggers.MOVE, BLOCK_DEVICE_INFO, Wraps.BEFORE, 'moves.give',
+         _KEEPS_DISKS, _ALL_DISKS, callers=(RESIZE.name, REVERT.name)),
+    Hook(triggers.MOVE, TERMINATE_CONNECTIONS, Wraps.BEFORE, 'moves.remove',
+         _REMOVES, _GOES_ON, callers=(RESIZE.name, REVERT.name)),
+    Hook(triggers.FINISH, UPDATE_ATTACHMENTS, Wraps.BEFORE, 'moves.finish',
+         'On the other host: removes what could not be removed before, or '
+         'takes it out of the list.', _GOES_ON,
+         callers=('_finish_resize', '_finish_revert_resize')),
+
+    Hook(triggers.SHELVE, SHELVE_INSTANCE, Wraps.BEFORE, 'shelve.shelve',
+         _LOOKS_FIRST, _GOES_ON, callers=('shelve_instance',)),
+    Hook(triggers.SHELVE, OFFLOAD, Wraps.AROUND, 'shelve.offload',
+         _LOOKS_FIRST, _GOES_ON, callers=(SHELVE_INSTANCE.name,)),
+    Hook(triggers.SHELVE, BLOCK_DEVICE_INFO, Wraps.BEFORE, 'moves.give',
+         _KEEPS_DISKS, _ALL_DISKS, callers=(OFFLOAD.name,)),
     Hook(triggers.SHELVE, TERMINATE_CONNECTIONS, Wraps.BEFORE,
-         'moves.after_disconnect', _REMOVES, _REMOVES_FAILURE,
-         callers=('_shelve_offload_instance',)),
-    Hook(triggers.UNSHELVE, PREPARE, Wraps.BEFORE, 'moves.before_unshelve',
-         'Removes dangling mappings; nothing is connected yet.', _GOES_ON,
-         callers=('_unshelve_instance',)),
-    Hook(triggers.EVACUATE, REBUILD, Wraps.BEFORE, 'moves.before_evacuation',
-         'On the new host: takes dangling mappings out of the list.',
-         _GOES_ON, callers=('_do_rebuild_instance',)),
+         'moves.remove', _REMOVES, _GOES_ON, callers=(OFFLOAD.name,)),
+    Hook(triggers.UNSHELVE, UNSHELVE_INSTANCE, Wraps.BEFORE, 'shelve.unshelve',
+         _CLEANS_OR_REFUSES, _GOES_ON),
+
+    Hook(triggers.EVACUATE, REBUILD, Wraps.BEFORE, 'evacuation.evacuate',
+         'On the new host: r' + _CLEANS_OR_REFUSES[1:], _GOES_ON,
+         callers=('_do_rebuild_instance_with_claim',)),
+    Hook(triggers.RETURN, DESTROY_EVACUATED, Wraps.AROUND,
+         'evacuation.come_back',
+         'On the former host, when it is back: disconnects what was removed '
+         'in an evacuation.', _GOES_ON, callers=(INIT_HOST.name,)),
     Hook(triggers.RETURN, BLOCK_DEVICE_INFO, Wraps.BEFORE,
-         'moves.before_disconnect',
-         'On the former host, when it is back: keeps connected what another '
-         'instance uses.', _ALL_DISKS,
-         callers=('_destroy_evacuated_instances',)),
+         'evacuation.give', _KEEPS_DISKS, _ALL_DISKS,
+         callers=(DESTROY_EVACUATED.name,)),
+
     Hook(triggers.LIVE_MIGRATION, CHECK_SOURCE, Wraps.BEFORE,
-         'moves.refuse_live_migration',
+         'live_migration.check',
          'Refuses if Nova would attach a volume of another project, or one '
-         'that is not ``available``.', _GOES_ON),
+         'that is not ``available``, or disconnect the disk of another '
+         'guest.', _GOES_ON),
+    Hook(triggers.LIVE_MIGRATION, POST_LIVE_MIGRATION, Wraps.AROUND,
+         'live_migration.leave', 'Looks again, on the source.', _GOES_ON),
+    Hook(triggers.LIVE_MIGRATION, BLOCK_DEVICE_INFO, Wraps.BEFORE,
+         'moves.give', _KEEPS_DISKS, _ALL_DISKS,
+         callers=(POST_LIVE_MIGRATION.name,)),
 
-    Hook(triggers.DELETE, BLOCK_DEVICE_INFO, Wraps.BEFORE,
-         'moves.before_disconnect', _KEEPS_DISKS, _ALL_DISKS,
-         callers=('_shutdown_instance',)),
+    Hook(triggers.DELETE, SHUT_DOWN, Wraps.AROUND, 'delete.shut_down',
+         'Looks at the disks of the server.', _GOES_ON,
+         callers=('_delete_instance', '_cleanup_running_deleted_instances')),
+    Hook(triggers.DELETE, BLOCK_DEVICE_INFO, Wraps.BEFORE, 'moves.give',
+         _KEEPS_DISKS, _ALL_DISKS, callers=(SHUT_DOWN.name,)),
 
+    Hook(None, SHUT_DOWN, Wraps.BEFORE, 'delete.drop_removed',
+         'Drops the mappings that were removed before the server was deleted: '
+         'Nova would delete their volumes with it.',
+         'One log line; Nova goes on with all mappings.'),
     Hook(None, INIT_HOST, Wraps.AROUND, 'init_host.begin',
          'Records this nova-compute for ``nova-bdm-cleanup status``, begins '
          'the periodic task, and has all instances that Nova brings back '
@@ -225,9 +278,15 @@ REQUIREMENTS: Sequence[Requirement] = (
     Requirement('Guest.is_active', 'self', _NEED_GUEST_OFF),
     Requirement('ComputeManager._init_instance', None, (triggers.HOST_BOOT,),
                 callers=(INIT_HOST.name,)),
-    # An evacuation connects the volumes with it.
-    Requirement('ComputeManager._prep_block_device', None,
-                (triggers.EVACUATE,), callers=('_do_rebuild_instance',)),
+    Requirement('ComputeManager._error_out_instance_on_exception',
+                'self, context, instance, instance_state', (triggers.MOVE,)),
+    Requirement('nova.compute.manager.errors_out_migration_ctxt',
+                'migration', (triggers.MOVE,)),
+    Requirement('ComputeManager._delete_snapshot_of_shelved_instance',
+                'self, context, instance, snapshot_id', (triggers.SHELVE,)),
+    Requirement('SchedulerReportClient.delete_allocation_for_instance',
+                'self, context, uuid, consumer_type, force',
+                (triggers.UNSHELVE,)),
 )
 
 

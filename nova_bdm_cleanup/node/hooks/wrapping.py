@@ -39,6 +39,11 @@ class Call:
         return self.arguments['self']
 
     @property
+    def context(self) -> Any:
+        """Return the request context."""
+        return self.arguments.get('context') or self.arguments['ctxt']
+
+    @property
     def instance(self) -> Any:
         """Return the Nova instance."""
         return self.arguments['instance']

@@ -479,7 +479,7 @@ class Cloud(fixtures.Fixture):
         info = json.loads(self.row(server, volume).connection_info)
         info['data'].update(data)
         self.change_row(server, volume, connection_info=json.dumps(info))
-        self.nova.kernel.set_targets(info['data'])
+        self.nova.kernel.set_address(server.host, info['data'])
 
     def use_wrong_cinder(self) -> None:
         """Redirect Nova to another, empty Cinder."""

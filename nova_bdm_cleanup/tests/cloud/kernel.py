@@ -29,8 +29,9 @@ class Kernel(fixtures.Fixture):
         self._connected = connected
         self._original_list = devices.list_sysfs
         self._original_read = devices.read_sysfs
-        #: The targets of each volume with others than Cinder's driver's.
-        self._targets_by_volume: dict[str, list[str]] = {}
+        #: The connection properties of the volumes whose address is not that
+        #: of Cinder's driver, by host and volume.
+        self._properties: dict[tuple[str, str], Mapping[str, Any]] = {}
 
     def _setUp(self) -> None:
         # Nova's tests must not read the devices of the machine.
@@ -40,30 +41,46 @@ class Kernel(fixtures.Fixture):
             self.useFixture(fixtures.MockPatchObject(
                 devices, function.__name__, function))
 
-    def set_targets(self, data: Mapping[str, Any]) -> None:
-        """Set the targets by which a volume is connected from now on.
+    def set_address(self, host: str, data: Mapping[str, Any]) -> None:
+        """Set the address by which a host has a volume from now on.
 
         :param data: the connection properties that os-brick gets
         """
-        self._targets_by_volume[data['volume_id']] = (
-            data.get('target_iqns') or [data['target_iqn']])
+        self._properties[host, data['volume_id']] = dict(data)
+
+    def volumes_at(self, host: str, data: Mapping[str, Any]) -> list[str]:
+        """Return the volumes that a host has at an address.
+
+        :param data: the connection properties that os-brick gets
+        """
+        wanted = devices.addresses_in({'data': data})
+        return [volume for volume in self._connected[host]
+                if wanted & devices.addresses_in(
+                    {'data': self._properties_of(host, volume)})]
 
     def list_sysfs(self, *parts: str) -> frozenset[str]:
         """Return a directory's entries, as :func:`devices.list_sysfs` does."""
         if parts == ('class', 'block'):
             return self._original_list(*parts) | {'vda'}
         return self._original_list(*parts).union(
-            f'session-{volume}-{number}'
-            for found in self._connected.values() for volume in found
-            for number, _ in enumerate(self._targets(volume))
+            f'session-{host}-{volume}-{number}'
+            for host, found in list(self._connected.items())
+            for volume in list(found)
+            for number, _ in enumerate(self._targets(host, volume))
             if parts == ('class', 'iscsi_session'))
 
     def read_sysfs(self, *parts: str) -> str | None:
         """Return a file's content: the target of a session, and no portal."""
         if parts[-1] != 'targetname':
             return self._original_read(*parts)
-        volume, _, number = parts[2].partition('-')[2].rpartition('-')
-        return self._targets(volume)[int(number)]
+        _, host, name = parts[2].split('-', 2)
+        volume, _, number = name.rpartition('-')
+        return self._targets(host, volume)[int(number)]
 
-    def _targets(self, volume: str) -> list[str]:
-        return self._targets_by_volume.get(volume) or [_TARGET + volume]
+    def _targets(self, host: str, volume: str) -> list[str]:
+        data = self._properties_of(host, volume)
+        return data.get('target_iqns') or [data['target_iqn']]
+
+    def _properties_of(self, host: str, volume: str) -> Mapping[str, Any]:
+        return self._properties.get((host, volume)) or {
+            'target_iqn': _TARGET + volume, 'target_lun': 1}

@@ -21,6 +21,7 @@ import logging
 import pathlib
 import sqlite3
 import sys
+import threading
 from typing import Any
 from unittest import mock
 from xml.etree import ElementTree
@@ -34,7 +35,9 @@ import nova.api.auth
 import nova.config
 from nova.db.api import api as api_db
 from nova.tests.fixtures import libvirt as fake_libvirt
+from nova.virt import block_device
 from nova.virt.libvirt import event as libvirt_event, utils as libvirt_utils
+from nova.virt.libvirt.volume import iscsi as libvirt_iscsi
 from nova.volume import cinder as nova_cinder
 from os_brick.initiator.connectors import iscsi
 from oslo_concurrency import processutils
@@ -291,11 +294,17 @@ class Harness(base.ServersTestBase):
                      'remove bdm', lambda row: row.volume_id or '')
         self._patch(domain, 'XMLDesc', _with_serials(domain.XMLDesc))
         self._patch(domain, 'migrateToURI3', self._migrate)
+        self._patch_detach()
+        volume_driver = libvirt_iscsi.LibvirtISCSIVolumeDriver
+        self._patch(volume_driver, '__init__',
+                    _with_host(volume_driver.__init__))
         self._patch(iscsi.ISCSIConnector, 'connect_volume',
-                    lambda connector, *args: self._connect_volume(*args))
+                    lambda connector, *args:
+                    self._connect_volume(_host_of(connector), *args))
         self._patch(iscsi.ISCSIConnector, 'disconnect_volume',
                     lambda connector, *args, **kwargs:
-                    self._disconnect_volume(*args, **kwargs))
+                    self._disconnect_volume(_host_of(connector), *args,
+                                            **kwargs))
         # Called by a periodic task, and for disks that do not exist.
         self.useFixture(fixtures.MonkeyPatch(
             'nova.privsep.fs.blockdev_size', _no_such_device))
@@ -346,22 +355,43 @@ class Harness(base.ServersTestBase):
 
         self._patch(owner, name, recording)
 
-    def _connect_volume(self, connection_properties: dict[str, Any]
+    def _connect_volume(self, host: str,
+                        connection_properties: dict[str, Any]
                         ) -> dict[str, str]:
         volume = connection_properties['volume_id']
         with self._recorder.step(HOST, 'connect', volume):
-            self.connected[connection_properties['initiator_host']][
-                volume] += 1
+            self.kernel.set_address(host, connection_properties)
+            self.connected[host][volume] += 1
         return {'type': 'block', 'path': DEVICE_PREFIX + volume}
 
-    def _disconnect_volume(self, connection_properties: dict[str, Any],
+    def _disconnect_volume(self, host: str,
+                           connection_properties: dict[str, Any],
                            *args: Any, **kwargs: Any) -> None:
         volume = connection_properties['volume_id']
         with self._recorder.step(HOST, 'disconnect', volume):
             self.disconnects.append((dict(connection_properties), kwargs))
-            # One logout removes a device, regardless of its connections.
-            del self.connected[connection_properties['initiator_host']][
-                volume]
+            # It removes the device at the address, regardless of the number
+            # of its connections, and of the volume that is there.
+            for found in self.kernel.volumes_at(host, connection_properties):
+                del self.connected[host][found]
+
+    def _patch_detach(self) -> None:
+        """Have a detach compare the host of the instance with the host that
+        acts, and not with the last one that started.
+        """
+        owner = block_device.DriverVolumeBlockDevice
+        detach = owner._do_detach
+        conf = _ConfOfHost()
+
+        def detach_on_host(disk: Any, context: Any, instance: Any,
+                           volume_api: Any, virt_driver: Any,
+                           *args: Any, **kwargs: Any) -> Any:
+            conf.set_host(_host_of_driver(virt_driver))
+            return detach(disk, context, instance, volume_api, virt_driver,
+                          *args, **kwargs)
+
+        self._patch(owner, '_do_detach', detach_on_host)
+        self.useFixture(fixtures.MockPatchObject(block_device, 'CONF', conf))
 
     def _hook_requests(self) -> None:
         original = cinderclient.SessionClient.request
@@ -477,6 +507,48 @@ def _with_serials(describe: Callable[..., str]) -> Callable[..., str]:
         return ElementTree.tostring(root, encoding='unicode')
 
     return with_serials
+
+
+class _ConfOfHost:
+    """Nova's configuration, where each thread acts for one host."""
+
+    def __init__(self) -> None:
+        self._thread = threading.local()
+
+    def set_host(self, host: str) -> None:
+        self._thread.host = host
+
+    def __getattr__(self, name: str) -> Any:
+        if name == 'host':
+            return self._thread.host
+        return getattr(CONF, name)
+
+
+def _with_host(initialize: Callable[..., None]) -> Callable[..., None]:
+    """Wrap the constructor of a volume driver: os-brick knows the host."""
+    def initialize_with_host(self: Any, host: Any) -> None:
+        initialize(self, host)
+        self.connector.host_that_acts = host
+
+    return initialize_with_host
+
+
+def _host_of(connector: Any) -> str:
+    """Return the host that connects or disconnects a volume.
+
+    All nova-computes run in this process, and connection properties may be
+    those of another host.
+    """
+    return _name_of(connector.host_that_acts)
+
+
+def _host_of_driver(driver: Any) -> str:
+    return _name_of(driver._host)
+
+
+def _name_of(host: Any) -> str:
+    name: str = host.get_connection().getHostname()
+    return name
 
 
 def _no_such_device(path: str) -> Any:

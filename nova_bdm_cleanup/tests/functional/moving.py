@@ -9,14 +9,50 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 import dataclasses
+import json
+import threading
 from typing import Any
 
-from nova_bdm_cleanup.tests.cloud import fixture, snapshot
+import fixtures
+
+from nova_bdm_cleanup.tests.cloud import (
+    fixture,
+    identity,
+    messages,
+    recorder,
+    snapshot,
+)
 from nova_bdm_cleanup.tests.cloud.damage import DAMAGE
 from nova_bdm_cleanup.tests.functional import scenario
 
 HERE, THERE = 'compute1', 'compute2'
 SAME_HOST = 'attached-on-the-same-host'
+
+
+EVACUATION = {'evacuate': {'host': THERE}}
+
+
+def live_migration(host: str) -> dict[str, Any]:
+    """Return the request for a live migration to a host."""
+    return {'os-migrateLive': {'host': host, 'block_migration': 'auto'}}
+
+
+class Hold:
+    """A method of Nova that waits before it does anything."""
+
+    def __init__(self) -> None:
+        self._reached = threading.Event()
+        self._over = threading.Event()
+
+    def wait_until_reached(self) -> None:
+        assert self._reached.wait(fixture.TIMEOUT)
+
+    def end(self) -> None:
+        self._over.set()
+
+    def wait_for_end(self) -> None:
+        self._reached.set()
+        assert self._over.wait(fixture.TIMEOUT)
 
 
 class MoveTestCase(scenario.ScenarioTestCase):
@@ -53,6 +89,64 @@ class MoveTestCase(scenario.ScenarioTestCase):
         else:
             DAMAGE[kind].inflict(self.cloud, server, lost)
 
+    def add_neighbour(self, server: fixture.Server, lost: str, host: str,
+                      owner: identity.Caller | None = None
+                      ) -> tuple[fixture.Server, str]:
+        """Have another guest of a host have the address in a row.
+
+        The back end does not give the address to the lost volume again.
+
+        :returns: the other server, and its volume
+        """
+        current = dataclasses.replace(
+            server, host=self.host_of(server) or server.host)
+        self.cloud.change_connection_data(
+            current, lost, target_iqn='iqn.2010-10.org.openstack:' + lost)
+        neighbour = self.create_server(
+            scenario.BOOT_DISK, name='neighbour', host=host, owner=owner)
+        theirs, = neighbour.volumes
+        self.reuse_address(server, lost, neighbour, theirs)
+        return neighbour, theirs
+
+    def reuse_address(self, server: fixture.Server, lost: str,
+                      neighbour: fixture.Server, theirs: str) -> None:
+        """Have a back end give the address in a row to another volume."""
+        data = json.loads(
+            self.cloud.row(server, lost).connection_info)['data']
+        self.cloud.change_connection_data(neighbour, theirs, **{
+            name: data[name] for name in ('target_iqn', 'target_lun')})
+
+    def hold(self, owner: type, name: str) -> Hold:
+        """Have a method of Nova wait before it does anything."""
+        method, held = getattr(owner, name), Hold()
+
+        def wait(*args: Any, **kwargs: Any) -> Any:
+            held.wait_for_end()
+            return method(*args, **kwargs)
+
+        self.useFixture(fixtures.MockPatchObject(owner, name, wait))
+        self.addCleanup(held.end)
+        return held
+
+    def block_store(self) -> None:
+        """Have the plugin record nothing until :meth:`free_store`."""
+        blocked = self.store_path.parent / 'blocked'
+        blocked.touch()
+        self.set_options(store=str(blocked / 'store.sqlite'))
+
+    def free_store(self) -> None:
+        self.set_options(store=str(self.store_path))
+
+    def switch_plugin_off(self) -> None:
+        """Go on with Nova alone."""
+        self.cloud.switch_plugin_off()
+        self.restart()
+
+    def restart(self) -> None:
+        """Restart both hosts: Nova 34 caches the methods for RPC messages."""
+        for host in (HERE, THERE):
+            self.cloud.restart_compute(host)
+
     # -- operations --------------------------------------------------------
 
     def act(self, server: fixture.Server, action: dict[str, Any]
@@ -65,6 +159,16 @@ class MoveTestCase(scenario.ScenarioTestCase):
             return error
         return None
 
+    def begin(self, server: fixture.Server, action: dict[str, Any]) -> None:
+        """Have Nova begin something, and do not wait for its end."""
+        self.cloud.request('POST', f'/servers/{server.id}/action', action,
+                           by=self.cloud.admin)
+
+    def is_left(self, server: fixture.Server, task_state: str) -> bool:
+        """Return whether nova-compute has died in a state of a server."""
+        return (not messages.methods_in_progress() and task_state
+                == self.cloud.nova.instance(server.id).task_state)
+
     def migrate(self, server: fixture.Server) -> fixture.APIError | None:
         return self.act(server, {'migrate': {'host': THERE}})
 
@@ -74,9 +178,12 @@ class MoveTestCase(scenario.ScenarioTestCase):
     def revert(self, server: fixture.Server) -> fixture.APIError | None:
         return self.act(server, {'revertResize': None})
 
-    def migrate_live(self, server: fixture.Server) -> fixture.APIError | None:
-        return self.act(server, {'os-migrateLive': {
-            'host': THERE, 'block_migration': 'auto'}})
+    def resize(self, server: fixture.Server) -> fixture.APIError | None:
+        return self.act(server, {'resize': {'flavorRef': '2'}})
+
+    def migrate_live(self, server: fixture.Server, host: str = THERE
+                     ) -> fixture.APIError | None:
+        return self.act(server, live_migration(host))
 
     def shelve(self, server: fixture.Server) -> fixture.APIError | None:
         return self.act(server, {'shelve': None})
@@ -86,6 +193,11 @@ class MoveTestCase(scenario.ScenarioTestCase):
 
     def evacuate(self, server: fixture.Server) -> fixture.APIError | None:
         """Evacuate a server; its host stays down until :meth:`come_back`."""
+        self.go_down()
+        return self.act(server, EVACUATION)
+
+    def go_down(self) -> None:
+        """Have the first host be down until :meth:`come_back`."""
         if not self._dead:
             self.cloud.nova.computes[HERE].stop()
             self.addCleanup(self.come_back)
@@ -93,7 +205,6 @@ class MoveTestCase(scenario.ScenarioTestCase):
                 'GET', '/os-services?host=' + HERE, by=self.cloud.admin)
             self._dead = services['services'][0]['id']
             self._set_down(True)
-        return self.act(server, {'evacuate': {'host': THERE}})
 
     #: The service of the dead host.
     _dead: str | None = None
@@ -138,26 +249,21 @@ class MoveTestCase(scenario.ScenarioTestCase):
                 if consumer == server.id or (consumer,) in migrations}
 
     def check_moved(self, server: fixture.Server, lost: str | None,
-                    where: str = THERE) -> snapshot.Snapshot:
-        """Check that the server runs there, with all its disks but one."""
+                    where: str = THERE, connected_before: bool = False
+                    ) -> snapshot.Snapshot:
+        """Check that the server runs there, with all its disks but one.
+
+        :param connected_before: the former host is down, and still has them
+        """
         self.assertEqual(where, self.host_of(server))
         view = self.look_on_current_host(server)
         for volume in self.other_volumes(server, lost):
             self.assert_healthy(view, volume)
             self.assertEqual(1, self.cloud.nova.connected[where][volume])
-            self.assertEqual(0, self.cloud.nova.connected[
+            self.assertEqual(int(connected_before), self.cloud.nova.connected[
                 HERE if where == THERE else THERE][volume])
         self.assertEqual((), view.attachments_of(lost or ''))
         return view
-
-    def check_evacuated(self, server: fixture.Server, lost: str) -> None:
-        """Bring the old host back; check that a reboot removes the disk."""
-        self.come_back()
-        self.cloud.reboot(server)
-        view = self.look_on_current_host(server)
-        self.assert_healthy(view, *self.other_volumes(server, lost))
-        self.assert_gone(view, lost)
-        self.assertEqual({THERE}, self.allocated_hosts(server))
 
     def check_untouched(self, server: fixture.Server, lost: str) -> None:
         """Check that the server runs where it did, with all records."""
@@ -165,6 +271,22 @@ class MoveTestCase(scenario.ScenarioTestCase):
         view = self.look(server)
         self.assert_healthy(view, *self.other_volumes(server, lost))
         self.assertIsNotNone(view.block_device(lost))
+
+    def check_refused(self, server: fixture.Server, lost: str,
+                      where: str = HERE, status: str = 'ACTIVE') -> None:
+        """Check that an operation ended before it changed anything."""
+        self.assertEqual([lost], [
+            volume for volume, _ in self.refusals(server)])
+        self.assertEqual(where, self.host_of(server))
+        view = self.look_on_current_host(server)
+        self.assertEqual((status, None, True), (
+            view.status, view.task_state, view.is_running), view.fault)
+        self.assert_healthy(view, *self.other_volumes(server, lost))
+        self.assertIsNotNone(view.block_device(lost))
+        self.assertEqual([], [
+            step for step in self.steps_of(server.id)
+            if step[0] == recorder.GUEST])
+        self.assertEqual([], self.changes())
 
     def check_attached(self, view: snapshot.Snapshot, volumes: Iterable[str]
                        ) -> None:

@@ -185,10 +185,8 @@ class ProcessTest(testtools.TestCase):
             '[DEFAULT]\nresume_guests_state_on_host_boot = true\n',
             ('triggers=%s ' % ','.join(WORDS),))
         self.assertLessEqual(
-            {'_power_on', '_resume_guests_state', 'init_host',
-             '_get_instance_block_device_info',
-             '_terminate_volume_connections', '_prep_block_device',
-             '_rebuild_default_impl', 'check_can_live_migrate_source'},
+            {hook.method.name for hook in table.hooks_for(
+                triggers.TRIGGERS, requirements.has_builtin())},
             set(report['wrapped']))
 
     def test_host_boot_without_resume_option(self):
@@ -287,7 +285,8 @@ class InstallationTest(testtools.TestCase):
             once = self._methods()
             changed = {name for name in once
                        if once[name] is not before.get(name)}
-            expected = {CLEANUP_METHOD, 'init_host', *methods}
+            expected = {CLEANUP_METHOD, 'init_host', '_shutdown_instance',
+                        *methods}
             if CLEANUP_METHOD == '_reboot_instance':
                 expected.add('_get_instance_block_device_info')
             # Only the wanted methods are wrapped.
@@ -312,8 +311,9 @@ class InstallationTest(testtools.TestCase):
         name = table.BLOCK_DEVICE_INFO.name
         rows = [hook for hook in table.HOOKS if hook.method.name == name]
         wrappers = wrapping.wrappers_for(rows, triggers.TRIGGERS)
-        self.assertEqual({'start.take_out', 'moves.before_disconnect'},
-                         {wrapper.handler for wrapper in wrappers})
+        self.assertEqual(
+            {'start.take_out', 'moves.give', 'evacuation.give'},
+            {wrapper.handler for wrapper in wrappers})
         self.useFixture(fixtures.MockPatchObject(
             start._current, 'not_connected', frozenset(['lost']),
             create=True))
@@ -342,5 +342,6 @@ class InstallationTest(testtools.TestCase):
         with mock.patch.object(instance_cleanup, 'read_bdms',
                                lambda *_: bdms):
             Manager()._get_instance_block_device_info(
-                None, instance, **({'bdms': bdms} if is_given else {}))
+                mock.sentinel.context, instance,
+                **({'bdms': bdms} if is_given else {}))
         return given

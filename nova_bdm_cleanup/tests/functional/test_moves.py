@@ -13,9 +13,8 @@ from nova import objects
 from nova.cmd import manage
 from nova.virt.libvirt import driver as libvirt_driver
 
-from nova_bdm_cleanup.node.instance import NovaInstance
-from nova_bdm_cleanup.tests.cloud import identity, proxy
-from nova_bdm_cleanup.tests.functional import commands, moving
+from nova_bdm_cleanup.tests.cloud import identity, proxy, recorder
+from nova_bdm_cleanup.tests.functional import commands, moving, scenario
 from nova_bdm_cleanup.tests.functional.moving import HERE, THERE
 
 
@@ -45,59 +44,88 @@ class ColdMigrationTest(moving.MoveTestCase):
         self.migrate(server)
         self.check_moved(server, lost)
 
+    def fail_to_destroy(self, times):
+        """Have Nova's database fail some times before it deletes a row."""
+        destroy = objects.BlockDeviceMapping.destroy
+        failures = iter(range(times))
+
+        def fail(row):
+            if next(failures, None) is not None:
+                raise OSError('no')
+            destroy(row)
+
+        self.useFixture(fixtures.MockPatchObject(
+            objects.BlockDeviceMapping, 'destroy', fail))
+
     def test_destroy_fails(self):
-        """Refuse before the other disks are disconnected.
-
-        The runbook says how to repair it if the root disk is a file.
-        """
+        """Refuse nothing after the first look: the other host removes it."""
         server, lost = self.damaged_server('attachment-deleted', root='image')
+        self.fail_to_destroy(1)
+        self.migrate(server)
+        view = self.check_moved(server, lost)
+        self.assertEqual('VERIFY_RESIZE', view.status)
+        self.assertIsNone(view.block_device(lost))
+        self.assertEqual([], self.refusals(server))
+        self.assertEqual([('move', 'partly'), ('finish', 'done')], [
+            (entry.record['trigger'], entry.outcome)
+            for entry in self.journal()])
+        # At this moment the other disks are only reserved, as they must be.
+        self.assertEqual([], self.log_lines(server, 'kept'))
 
-        def fail(*args):
-            raise OSError('no')
-
-        with fixtures.MockPatchObject(NovaInstance, 'destroy', fail):
-            self.migrate(server)
-        self.assertEqual([(lost, 'volume-available')], self.refusals(server))
-        view = self.cloud.look(server)
-        self.assertEqual(('ERROR', HERE), (view.status, self.host_of(server)))
-        self.assertIn(lost, view.fault)
-        self.check_attached(view, self.other_volumes(server, lost))
-        directory = self.cloud.nova.directory(server.id)
-        directory.with_name(server.id + '_resize').rename(directory)
+    def test_destroy_fails_on_both_hosts(self):
+        """Leave the disk out; a hard reboot removes it."""
+        server, lost = self.damaged_server('attachment-deleted', root='image')
+        self.fail_to_destroy(2)
+        self.migrate(server)
+        view = self.check_moved(server, lost)
+        self.assertEqual('VERIFY_RESIZE', view.status)
+        self.assertIsNotNone(view.block_device(lost))
+        self.assertFalse(view.has_disk(lost))
+        # Each host says so once.
+        self.assertEqual([lost] * 2, [
+            line.volume for line in self.log_lines(server, 'not-connected')])
+        self.confirm(server)
         self.cloud.reboot(server)
-        self.assertIsNone(self.check_moved(server, lost, HERE)
-                          .block_device(lost))
-        self.assertEqual({HERE}, self.allocated_hosts(server))
+        self.assertIsNone(self.check_moved(server, lost).block_device(lost))
+        self.assertEqual({THERE}, self.allocated_hosts(server))
 
     def test_nova_compute_crashes(self):
-        """Revert the move at the next start of nova-compute, which starts
-        the guest by the stored addresses.
+        """Give the driver no lost disk when it restores the guest.
+
+        Nova fails to restore it: the server is active without a guest.
         """
         server, lost = self.damaged_server('attachment-deleted', root='image')
-        self.cloud.stop(server)
-        self.cloud.change(server, task_state='resize_migrating')
         given = []
+        finish = libvirt_driver.LibvirtDriver.finish_revert_migration
 
-        def finish_revert_migration(driver, context, instance, network_info,
-                                    migration, block_device_info, power_on):
+        def finish_and_note(driver, context, instance, network_info,
+                            migration, block_device_info, power_on):
             given.extend(disk['connection_info']['serial'] for disk in
                          block_device_info['block_device_mapping'])
+            finish(driver, context, instance, network_info, migration,
+                   block_device_info, power_on)
 
         self.useFixture(fixtures.MockPatchObject(
             libvirt_driver.LibvirtDriver, 'finish_revert_migration',
-            finish_revert_migration))
-        self.useFixture(fixtures.MockPatchObject(
-            objects.Migration, 'get_by_id_and_instance',
-            lambda *args: objects.Migration()))
-        self.useFixture(fixtures.MockPatchObject(
-            objects.Instance, 'migration_context',
-            objects.MigrationContext(migration_id=1)))
+            finish_and_note))
         self.start_recording()
+        self.cloud.recorder.before(
+            recorder.HOST, 'disconnect', recorder.crash,
+            max(self.other_volumes(server, lost)))
+        self.begin(server, {'migrate': {'host': THERE}})
+        self.wait_until(lambda: self.is_left(server, 'resize_migrating'))
         self.cloud.restart_compute(HERE)
         self.assertEqual(sorted(self.other_volumes(server, lost)),
                          sorted(given))
-        self.assertIsNone(self.cloud.look(server).block_device(lost))
-        self.assertNotIn(lost, self.cloud.nova.connected[HERE])
+        view = self.cloud.look(server)
+        self.assertIsNone(view.block_device(lost))
+        self.assertEqual(('ACTIVE', None, False), (
+            view.status, view.task_state, view.is_running))
+        self.assertNotEqual([], self.cloud.log(
+            "AttributeError: 'NoneType' object has no attribute"))
+        # Reboot it hard, as the runbook says.
+        self.cloud.reboot(server)
+        self.check_moved(server, lost, HERE)
 
     def check_stock_result(self, server, *lost):
         """Check that Nova has attached the disks again."""
@@ -157,31 +185,35 @@ class ShelveTest(moving.MoveTestCase):
         self.assertEqual([], self.host_steps(lost))
         self.assertEqual([], self.log_lines(server, 'kept'))
 
-    def test_root_disk(self):
-        server = self.healthy_server()
-        self.cloud.lose_attachment(server, server.root)
-        self.shelve(server)
-        self.assertEqual([(server.root, 'root-volume-dangling')],
-                         self.refusals(server))
-        self.check_attached(self.cloud.look(server), server.volumes)
-
 
 class EvacuationTest(moving.MoveTestCase):
 
-    def test_withheld(self):
+    def test_removed(self):
+        """Remove the row on the new host, and the device on the old one."""
         server, lost = self.damaged_server('attachment-deleted')
+        before = self.cloud.row(server, lost)
         self.evacuate(server)
-        self.assertEqual(THERE, self.host_of(server))
-        view = self.look_on_current_host(server)
-        self.assertIsNotNone(view.block_device(lost))
-        self.assertFalse(view.has_disk(lost))
-        self.assertEqual((), view.attachments_of(lost))
-        for volume in self.other_volumes(server, lost):
-            self.assertTrue(view.has_disk(volume))
-        self.assertEqual(['withheld', 'not-connected'], [
-            line.event for line in self.log_lines(server)])
-        # Reboot it, as the line says.
-        self.check_evacuated(server, lost)
+        view = self.check_moved(server, lost, connected_before=True)
+        self.assertIsNone(view.block_device(lost))
+        row, = [each for each in self.cloud.nova.block_devices(server.id)
+                if each.uuid == before.uuid]
+        self.assertTrue(row.deleted)
+        # It was not written before it was deleted.
+        self.assertEqual((before.updated_at, before.connection_info),
+                         (row.updated_at, row.connection_info))
+        entry, = self.journal()
+        self.assertEqual(('evacuate', 'done'),
+                         (entry.record['trigger'], entry.outcome))
+        self.assertEqual((1, 0), tuple(
+            self.cloud.nova.connected[host][lost] for host in (HERE, THERE)))
+        self.start_recording()
+        self.come_back()
+        self.assertEqual(['disconnect'], self.host_steps(lost))
+        self.assertEqual(0, self.cloud.nova.connected[HERE][lost])
+        self.assertEqual([('disconnected', 'evacuated')], [
+            (line.event, line.reason) for line in self.log_lines(server)])
+        self.assertEqual({THERE}, self.allocated_hosts(server))
+        self.check_moved(server, lost)
 
     def test_disk_of_another_guest(self):
         """Leave it: that guest still runs on the host, which was cut off."""
@@ -214,18 +246,44 @@ class EvacuationTest(moving.MoveTestCase):
 
 class LiveMigrationTest(moving.MoveTestCase):
 
-    def check_refused(self, server, lost):
-        self.migrate_live(server)
-        self.check_untouched(server, lost)
-        self.assertEqual([], self.requests('POST'))
-        self.assertEqual([lost], [
-            volume for volume, _ in self.refusals(server)])
-
     def test_refused(self):
         server, lost = self.damaged_server('transferred')
+        self.migrate_live(server)
         self.check_refused(server, lost)
         line, = self.log_lines(server, 'refused')
         self.assertIn('the volume belongs to another project', line.text)
+
+    def test_address_of_another_guest(self):
+        """Refuse: the driver would disconnect it from that guest."""
+        server, lost = self.damaged_server('attachment-deleted')
+        neighbour, theirs = self.add_neighbour(server, lost, HERE)
+        self.migrate_live(server)
+        self.check_refused(server, lost)
+        line, = self.log_lines(server, 'refused')
+        self.assertIn(neighbour.id, line.text)
+        self.assertEqual(1, self.cloud.nova.connected[HERE][theirs])
+
+    def test_another_guest_gets_the_address_meanwhile(self):
+        server, lost = self.damaged_server('attachment-deleted')
+        neighbour = self.create_server(
+            scenario.BOOT_DISK, name='neighbour', host=HERE)
+        theirs, = neighbour.volumes
+        self.start_recording()
+        self.cloud.recorder.before(
+            recorder.REQUEST, 'POST',
+            lambda: self.reuse_address(server, lost, neighbour, theirs))
+        self.begin(server, moving.live_migration(THERE))
+        self.cloud.wait_until_idle(server)
+        # Nova attaches the disk again.
+        self.assertEqual(THERE, self.host_of(server))
+        self.assertTrue(self.look_on_current_host(server).has_disk(lost))
+        self.assertEqual(1, self.cloud.nova.connected[HERE][theirs])
+        self.assertEqual([0] * 3, [
+            self.cloud.nova.connected[HERE][volume]
+            for volume in self.other_volumes(server, lost)])
+        self.assertEqual([(lost, 'left')], [
+            (line.volume, line.event)
+            for line in self.log_lines(server, 'left')])
 
     def test_observe_mode(self):
         self.set_options(mode='observe')
@@ -234,16 +292,6 @@ class LiveMigrationTest(moving.MoveTestCase):
         self.assertEqual(['withheld'], [
             line.event for line in self.log_lines(server)
             if line.volume == lost])
-
-
-class DeleteTest(moving.MoveTestCase):
-
-    def test_disk_of_another_guest(self):
-        server, lost = self.damaged_server(moving.SAME_HOST)
-        self.start_recording()
-        self.cloud.delete(server)
-        self.assertEqual([], self.host_steps(lost))
-        self.assertEqual(2, self.cloud.nova.connected[HERE][lost])
 
 
 class IncompleteMoveTest(moving.MoveTestCase, commands.CommandTestCase):

@@ -7,7 +7,7 @@ these classes as they are on Nova's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 import contextlib
 import json
 from typing import Any
@@ -144,7 +144,7 @@ class Driver(LibvirtDriver):
                                         number)
             self._model_host.devices.pop(number, None)
 
-    def _disconnect_all(self, instance: Any, disks: Disks) -> None:
+    def disconnect_all(self, instance: Any, disks: Disks) -> None:
         for _, connection_info in disks:
             self._disconnect_volume(None, connection_info, instance)
 
@@ -195,7 +195,7 @@ class Driver(LibvirtDriver):
         guest = self._guest(instance)
         self._world.step('destroys the guest')
         guest.is_running = False
-        self._disconnect_all(instance, disks)
+        self.disconnect_all(instance, disks)
         guest.disks = {}
         self.spawn(instance, disks)
 
@@ -222,7 +222,7 @@ class Driver(LibvirtDriver):
 
     def migrate_disk_and_power_off(self, instance: Any, disks: Disks) -> None:
         self.power_off(instance)
-        self._disconnect_all(instance, disks)
+        self.disconnect_all(instance, disks)
 
     def finish_revert_migration(self, instance: Any, disks: Disks) -> None:
         if not self.is_running(instance):
@@ -231,14 +231,14 @@ class Driver(LibvirtDriver):
         # libvirt refuses, and the disks of the running guest are disconnected.
         for _, connection_info in disks:
             self._connect(instance, connection_info)
-        self._disconnect_all(instance, disks)
+        self.disconnect_all(instance, disks)
         raise HostFailure('the guest runs already')
 
     def destroy(self, instance: Any, disks: Disks) -> None:
         self._world.step('destroys the guest')
         guest = self._guest(instance)
         guest.is_running = False
-        self._disconnect_all(instance, disks)
+        self.disconnect_all(instance, disks)
         self.undefine(instance)
 
     def undefine(self, instance: Any) -> None:
@@ -470,12 +470,15 @@ class Manager:
 
     # The start of nova-compute
 
-    def init_host(self) -> None:
-        """Resume interrupted operations, then guests."""
+    def init_host(self, evacuated: Collection[str] = ()) -> None:
+        """Resume interrupted operations, then guests.
+
+        :param evacuated: servers to leave alone
+        """
         for uuid in sorted(self._world.servers,
                            reverse=self._world.boots_in_reverse):
             server = self._world.server(uuid)
-            if server.host == self.host:
+            if server.host == self.host and uuid not in evacuated:
                 self._init_instance(Instance(self._world, server))
 
     def _init_instance(self, instance: Any) -> None:

@@ -7,8 +7,9 @@ allocations of the server and, while it moves, of the migration.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 import contextlib
+import json
 from typing import Any
 
 from nova import exception
@@ -20,8 +21,17 @@ from nova_bdm_cleanup.tests.simulation import (
     properties,
 )
 from nova_bdm_cleanup.tests.simulation.compute import Disks, HostFailure
-from nova_bdm_cleanup.tests.simulation.nova import Instance, Mappings
-from nova_bdm_cleanup.tests.simulation.world import connection, HERE
+from nova_bdm_cleanup.tests.simulation.nova import (
+    Instance,
+    Mappings,
+    MigrationObject,
+)
+from nova_bdm_cleanup.tests.simulation.world import (
+    connection,
+    HERE,
+    number_of,
+    World,
+)
 
 #: Failures of Nova's own part of an operation.
 _FAILURES = (HostFailure, model.CinderError, exception.BDMNotFound)
@@ -39,8 +49,23 @@ def migration_of(server: str) -> str:
     return f'migration of {server}'
 
 
+class _Placement:
+    """Nova's client for Placement."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def delete_allocation_for_instance(self, context: Any, uuid: str,
+                                       force: bool = False) -> None:
+        self._world.allocate(uuid)
+
+
 class Manager26(compute.Manager):
     """Nova's ComputeManager before 2023.2."""
+
+    def __init__(self, world: World, host: str) -> None:
+        super().__init__(world, host)
+        self.reportclient = _Placement(world)
 
     @contextlib.contextmanager
     def _handling_failures(self, instance: Instance, vm_state: str | None,
@@ -96,16 +121,33 @@ class Manager26(compute.Manager):
         with self._handling_failures(
                 instance, vm_states.ERROR,
                 lambda: self._end_migration(instance.uuid, 'error', True)):
-            instance.save(task_states.RESIZE_PREP,
-                          task_state=task_states.RESIZE_MIGRATING)
-            bdms, disks = self._disks(instance)
-            self.driver.migrate_disk_and_power_off(instance, disks)
-            self._terminate_volume_connections(self._context, instance, bdms)
-            instance.save(task_states.RESIZE_MIGRATING, host=target,
-                          task_state=task_states.RESIZE_MIGRATED)
-            self._world.change_migration(instance.uuid, 'post-migrating')
-            self._world.end_operations(instance.uuid)
+            self._resize_instance(
+                context=self._context, instance=instance, migration=None,
+                target=target)
             then()
+
+    def _resize_instance(self, context: Any, instance: Any, migration: Any,
+                         target: str) -> None:
+        instance.save(task_states.RESIZE_PREP,
+                      task_state=task_states.RESIZE_MIGRATING)
+        bdms, disks = self._disks(instance)
+        self.driver.migrate_disk_and_power_off(instance, disks)
+        self._terminate_volume_connections(context, instance, bdms)
+        instance.save(task_states.RESIZE_MIGRATING, host=target,
+                      task_state=task_states.RESIZE_MIGRATED)
+        self._world.change_migration(instance.uuid, 'post-migrating')
+        self._world.end_operations(instance.uuid)
+
+    @contextlib.contextmanager
+    def _error_out_instance_on_exception(
+            self, context: Any, instance: Any, instance_state: str
+            ) -> Iterator[None]:
+        """Leave the exception to ``_handling_failures``."""
+        yield
+
+    def _prep_snapshot_based_resize_at_source(
+            self, ctxt: Any, instance: Any, migration: Any) -> None:
+        """Do nothing: the model has one cell."""
 
     def _disks(self, instance: Any) -> tuple[Mappings, Disks]:
         """Return the mappings of a server, and its block device info."""
@@ -130,13 +172,18 @@ class Manager26(compute.Manager):
 
     def _connect_and_start(self, instance: Any, bdms: Any) -> None:
         """Connect all disks by their new attachments, and start the guest."""
-        for row in _attached(bdms):
-            self._reconnect(instance, row)
+        self._update_volume_attachments(self._context, instance, bdms)
         disks = self._get_instance_block_device_info(
             self._context, instance, refresh_conn_info=True, bdms=bdms)
         self.driver.spawn(instance, disks)
         for row in _attached(bdms):
             self._complete(row.volume_id, row.attachment_id)
+
+    def _update_volume_attachments(self, context: Any, instance: Any,
+                                   bdms: Any) -> None:
+        """Connect the new attachments; Nova saves the rows right after it."""
+        for row in _attached(bdms):
+            self._reconnect(instance, row)
 
     def _reconnect(self, instance: Any, row: Any) -> None:
         self._world.step(
@@ -178,16 +225,23 @@ class Manager26(compute.Manager):
         self._end_migration(instance.uuid, 'confirmed')
         instance.save((None, task_states.DELETING), vm_state=vm_states.ACTIVE)
 
-    def revert_resize(self, instance: Instance, then: Callable[[], None]
-                      ) -> None:
-        """Remove the server from the destination.
+    def receive_revert(self, instance: Instance, then: Callable[[], None]
+                       ) -> None:
+        """Receive the message of nova-api.
 
         :param then: continues on the source
         """
+        self.revert_resize(
+            context=self._context, instance=instance, request_spec=None,
+            migration=MigrationObject(self._world, instance.uuid), then=then)
+
+    def revert_resize(self, context: Any, instance: Any, migration: Any,
+                      request_spec: Any, then: Callable[[], None]) -> None:
+        """Remove the server from the destination."""
         with self._handling_failures(instance, vm_states.ERROR):
             bdms, disks = self._disks(instance)
             self.driver.destroy(instance, disks)
-            self._terminate_volume_connections(self._context, instance, bdms)
+            self._terminate_volume_connections(context, instance, bdms)
             self._world.end_operations(instance.uuid)
             then()
 
@@ -210,16 +264,27 @@ class Manager26(compute.Manager):
         with self._world.lock(instance.uuid), self._handling_failures(
                 instance, None):
             bdms = self._mappings(instance)
-            self.driver.power_off(instance)
             if instance.vm_state != vm_states.SHELVED and not any(
                     r.is_volume and r.boot_index == 0 for r in bdms):
-                instance.save(task_states.SHELVING,
-                              vm_state=vm_states.SHELVED,
-                              task_state=task_states.SHELVING_OFFLOADING)
-            self._shelve_offload_instance(self._context, instance, bdms)
+                self._shelve_instance(self._context, instance, 'image')
+            else:
+                self._shelve_offload_instance(self._context, instance, bdms)
+
+    def _shelve_instance(self, context: Any, instance: Any,
+                         image_id: str) -> None:
+        bdms = self._mappings(instance)
+        self.driver.power_off(instance)
+        instance.save(task_states.SHELVING, vm_state=vm_states.SHELVED,
+                      task_state=task_states.SHELVING_OFFLOADING)
+        self._shelve_offload_instance(context, instance, bdms)
+
+    def _delete_snapshot_of_shelved_instance(
+            self, context: Any, instance: Any, snapshot_id: str) -> None:
+        """Do nothing: the model has no images."""
 
     def _shelve_offload_instance(self, context: Any, instance: Any,
                                  bdms: Any) -> None:
+        self.driver.power_off(instance)
         disks = self._get_instance_block_device_info(
             context, instance, bdms=bdms)
         self.driver.destroy(instance, disks)
@@ -236,14 +301,17 @@ class Manager26(compute.Manager):
         """Start the guest on the host that the scheduler chose."""
         with self._world.lock(instance.uuid), self._handling_failures(
                 instance, None):
-            bdms = self._mappings(instance)
-            instance.save(task_state=task_states.SPAWNING)
-            disks = self._prep_block_device(self._context, instance, bdms)
-            instance.save(host=self.host)
-            self.driver.spawn(instance, disks)
-            instance.save(vm_state=vm_states.ACTIVE, task_state=None,
-                          power_state=power_state.RUNNING)
-            self._world.end_operations(instance.uuid)
+            self._unshelve_instance(self._context, instance)
+
+    def _unshelve_instance(self, context: Any, instance: Any) -> None:
+        bdms = self._mappings(instance)
+        instance.save(task_state=task_states.SPAWNING)
+        disks = self._prep_block_device(context, instance, bdms)
+        instance.save(host=self.host)
+        self.driver.spawn(instance, disks)
+        instance.save(vm_state=vm_states.ACTIVE, task_state=None,
+                      power_state=power_state.RUNNING)
+        self._world.end_operations(instance.uuid)
 
     def _prep_block_device(self, context: Any, instance: Any,
                            bdms: Any) -> Disks:
@@ -263,11 +331,9 @@ class Manager26(compute.Manager):
         with self._handling_failures(instance, vm_states.ERROR,
                                      lambda: self._end_evacuation(
                                          uuid, 'failed')):
-            self._rebuild_default_impl(
-                context=self._context, instance=instance,
-                bdms=self._mappings(instance), evacuate=True,
-                detach_block_devices=self._detach_remotely,
-                attach_block_devices=self._prep_block_device)
+            self._world.change_migration(instance.uuid, 'pre-migrating')
+            self._do_rebuild_instance(
+                self._context, instance, None, True)
             instance.save(task_states.REBUILD_SPAWNING, task_state=None,
                           vm_state=vm_states.ACTIVE, host=self.host)
             world.change_migration(uuid, 'done')
@@ -280,15 +346,13 @@ class Manager26(compute.Manager):
             server, *self._world.allocations[server] - {self.host})
         self._world.evacuated.pop(server, None)
 
-    def _rebuild_default_impl(
-            self, context: Any, instance: Any, bdms: Any,
-            detach_block_devices: Callable[[Any, Any, Any], None],
-            attach_block_devices: Callable[[Any, Any, Any], Disks],
-            evacuate: bool = False) -> None:
-        detach_block_devices(context, instance, bdms)
+    def _do_rebuild_instance(self, context: Any, instance: Any, bdms: Any,
+                             evacuate: bool) -> None:
+        bdms = self._mappings(instance)
+        self._detach_remotely(context, instance, bdms)
         instance.save(task_states.REBUILDING,
                       task_state=task_states.REBUILD_BLOCK_DEVICE_MAPPING)
-        disks = attach_block_devices(context, instance, bdms)
+        disks = self._prep_block_device(context, instance, bdms)
         instance.save(task_states.REBUILD_BLOCK_DEVICE_MAPPING,
                       task_state=task_states.REBUILD_SPAWNING)
         self.driver.spawn(instance, disks)
@@ -298,6 +362,9 @@ class Manager26(compute.Manager):
         """Renew the attachments: a dead host disconnects nothing."""
         for row in bdms:
             if row.is_volume:
+                # Its row will have the address on this host.
+                self._world.forgotten_devices.add(number_of(
+                    json.loads(row.connection_info)))
                 self._renew_attachment(instance, row)
 
     # Live migration
@@ -324,32 +391,51 @@ class Manager26(compute.Manager):
                                       dest_check_data: Any) -> None:
         self._world.step('checks whether the guest can move')
 
+    def _post_live_migration(self, ctxt: Any, instance: Any,
+                             source_bdms: Any) -> None:
+        """Disconnect the volumes from the source."""
+        disks = self._get_instance_block_device_info(
+            ctxt, instance, bdms=source_bdms)
+        self.driver.disconnect_all(instance, disks)
+        for row in _attached(source_bdms):
+            with contextlib.suppress(model.NotFound):
+                self._world.cinder.delete(row.attachment_id)
+
     # Delete
 
     def terminate_instance(self, instance: Instance, bdms: Mappings) -> None:
         world = self._world
         with world.lock(instance.uuid):
-            disks = self._get_instance_block_device_info(
-                self._context, instance, bdms=bdms)
-            self.driver.destroy(instance, disks)
-            for row in _attached(bdms):
-                world.step(f'has Cinder delete {row.attachment_id}')
-                with contextlib.suppress(model.CinderError):
-                    world.cinder.delete(row.attachment_id)
+            self._shutdown_instance(self._context, instance, bdms)
             world.step(f'{instance.uuid} is gone')
             world.delete_server(instance.uuid)
 
+    def _shutdown_instance(self, context: Any, instance: Any, bdms: Any
+                           ) -> None:
+        disks = self._get_instance_block_device_info(
+            context, instance, bdms=bdms)
+        self.driver.destroy(instance, disks)
+        for row in _attached(bdms):
+            self._world.step(f'has Cinder delete {row.attachment_id}')
+            with contextlib.suppress(model.CinderError):
+                self._world.cinder.delete(row.attachment_id)
+
     # The start of nova-compute
 
-    def init_host(self) -> None:
-        for uuid, source in list(self._world.evacuated.items()):
-            if source == self.host:
-                instance = Instance(self._world, self._world.server(uuid))
-                self.driver.destroy(
-                    instance, self._get_instance_block_device_info(
-                        self._context, instance))
-                self._end_evacuation(uuid, 'completed')
-        super().init_host()
+    def init_host(self, evacuated: Collection[str] = ()) -> None:
+        super().init_host(self._destroy_evacuated_instances(self._context, {}))
+
+    def _destroy_evacuated_instances(self, context: Any, node_cache: Any
+                                     ) -> Collection[str]:
+        found = [uuid for uuid, source in self._world.evacuated.items()
+                 if source == self.host]
+        for uuid in found:
+            instance = Instance(self._world, self._world.server(uuid))
+            self.driver.destroy(
+                instance, self._get_instance_block_device_info(
+                    context, instance))
+            self._end_evacuation(uuid, 'completed')
+        return found
 
     def _init_instance(self, instance: Any) -> None:
         task = instance.task_state

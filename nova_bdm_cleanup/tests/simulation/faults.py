@@ -18,12 +18,11 @@ import functools
 from typing import Any
 from unittest import mock
 
-from nova import exception
-
 from nova_bdm_cleanup.node import instance_cleanup
 from nova_bdm_cleanup.node.cleanup.actions import Actions
 from nova_bdm_cleanup.node.cleanup.cleaner import Cleaner
-from nova_bdm_cleanup.node.hooks import moves
+from nova_bdm_cleanup.node.hooks import disks, evacuation, moves
+from nova_bdm_cleanup.node.hooks.departure import Departure
 from nova_bdm_cleanup.node.instance import NovaInstance
 from nova_bdm_cleanup.node.neighbours import Neighbours
 from nova_bdm_cleanup.rules.facts import Ending, Policy
@@ -238,7 +237,7 @@ def _believe_denial(original: Any, self: Any, *args: Any) -> Any:
             for uuid, claims in original(self, *args).items()}
 
 
-def _apply_no_rule(original: Any, self: Any, plan: Any, snapshot: Any) -> Any:
+def _apply_no_rule(original: Any, self: Any, plan: Any, *args: Any) -> Any:
     return plan
 
 
@@ -259,22 +258,34 @@ def _skip(original: Any, *args: Any) -> None:
 # Moves
 
 
-def _no_obstacle(original: Any, *args: Any) -> str:
-    return ''
+def _no_obstacle(original: Any, *args: Any) -> tuple[str, str]:
+    return '', ''
 
 
 def _report_in_use(original: Any, *args: Any) -> str:
     return 'it is in use'
 
 
-def _go_on_with_rest(original: Any, *args: Any) -> None:
-    with contextlib.suppress(exception.InstanceUnacceptable):
-        original(*args)
+def _go_on_with_rest(original: Any, cleanup: Any, bdms: Any, *args: Any
+                     ) -> Any:
+    """Leave what could not be removed in Nova's list."""
+    left = original(cleanup, list_of(bdms), *args)
+    instance_cleanup.take_out(bdms, cleanup.cleaner.removed)
+    return left
 
 
-def _forget_seen(original: Any, *args: Any) -> None:
-    moves._seen_before.last = None
-    original(*args)
+def list_of(bdms: Any) -> Any:
+    """Return a copy of a list of mappings."""
+    return type(bdms)(objects=bdms.objects)
+
+
+def _forget_seen(original: Any, self: Any, bdms: Any) -> None:
+    self._dangling = ()
+    original(self, bdms)
+
+
+def _give_each(original: Any, self: Any, bdms: Any) -> Any:
+    return bdms
 
 
 def _take_out_all(original: Any, bdms: Any, uuids: Any) -> None:
@@ -314,11 +325,6 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
     Fault('soft-reboot-removes',
           'A mapping is deleted, and the guest keeps its disk.',
           'soft-reboot-removes-nothing', 'hanging-available',
-          ((Cleaner, 'withhold_all', _remove),)),
-    Fault('evacuation-removes',
-          'The dead host returns, and no mapping makes it disconnect the '
-          'disk.',
-          'device-before-row', 'evacuate-available',
           ((Cleaner, 'withhold_all', _remove),)),
     Fault('running-guest-not-asked',
           'A mapping is deleted while a guest that should be off has its '
@@ -409,16 +415,16 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
     Fault('move-disconnects-all',
           'A migration disconnects a disk of another guest of the host.',
           'healthy-disks-stay', 'migrate-beside',
-          ((moves, '_obstacle_to_disconnect', _no_obstacle),
+          ((Departure, '_obstacles', _no_obstacle),
            (Cleaner, '_apply_rule_of_addresses', _apply_no_rule))),
     Fault('move-with-the-rest',
           'A disk that could not be removed is attached to the server again.',
           'no-foreign-disk', 'revert-available-neighbour-takes',
-          ((moves, '_remove', _go_on_with_rest),)),
+          ((disks, 'remove', _go_on_with_rest),)),
     Fault('foreseen-forgotten',
           'libvirt does not answer once, and the migration fails half done.',
           'no-half-done-move', 'migrate-missing',
-          ((moves, '_remove', _forget_seen),)),
+          ((Departure, 'remove', _forget_seen),)),
     Fault('healthy-disks-left-out',
           'A deleted server leaves its disks on the host.',
           'one-host-only', 'remove-beside',
@@ -426,7 +432,26 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
     Fault('live-migration-refused',
           'A host cannot be drained because of harmless disks.',
           'refused-for-a-reason', 'live-available',
-          ((moves, '_obstacle_to_attach', _report_in_use),)),
+          ((disks, 'obstacle_to_attach', _report_in_use),)),
+    Fault('refused-revert-not-restored',
+          'A server whose revert is refused can be neither reverted nor '
+          'confirmed.',
+          'can-be-rebooted-again', 'circumstances-revert',
+          ((moves, '_restore_task_state', _skip),)),
+    Fault('other-host-does-not-look',
+          'A migration fails half done because the old host could not remove '
+          'a disk.',
+          'no-half-done-move', 'migrate-available',
+          ((moves, 'finish', _skip),)),
+    Fault('former-host-forgets',
+          'A host that comes back keeps the device of a disk that was removed '
+          'in an evacuation.',
+          'one-host-only', 'evacuate-isolated-available',
+          ((evacuation, '_disconnect_removed', _skip),)),
+    Fault('live-migration-disconnects-all',
+          'The end of a live migration takes a disk from another guest.',
+          'healthy-disks-stay', 'live-available-neighbour-attaches',
+          ((Departure, 'given', _give_each),)),
     Fault('shelve-waits-for-itself',
           'A server with a dangling mapping gets stuck when it is shelved.',
           'can-be-rebooted-again', 'shelve-available-attach',

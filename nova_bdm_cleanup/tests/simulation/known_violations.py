@@ -70,6 +70,13 @@ KNOWN_VIOLATIONS: dict[str, KnownViolation] = {
         properties.SILENT,
         'while Cinder does not answer, a disk is connected whose address a '
         'neighbour is just getting'),
+    # Nothing disconnects later what these leave.
+    'delete-that-waited-in-vain': KnownViolation(
+        ('healthy-disks-stay', 'devices-of-running-guests-stay'),
+        properties.WAITED_IN_VAIN,
+        'a delete, or the end of a live migration, has waited until the '
+        'deadline for a neighbour that may be getting the address of the '
+        'disk, and disconnects it'),
     # Cinder says that the disk is healthy, so nothing is removed, and nothing
     # waits.  Nova without the plugin connects it, too.
     'detached-within-the-lag': KnownViolation(
@@ -83,11 +90,6 @@ KNOWN_VIOLATIONS: dict[str, KnownViolation] = {
         ('healthy-disks-stay',), properties.AHEAD,
         'the clock of the host is ahead, so that a record that is not yet '
         'seen everywhere looks old'),
-    # A fault of Nova: it keeps the allocations when a revert fails.
-    'allocations-of-a-refused-revert': KnownViolation(
-        ('one-host-only',), properties.REVERT_REFUSED,
-        'the plugin refused a revert, and Placement keeps allocations on '
-        'both hosts'),
 }
 
 

@@ -47,6 +47,7 @@ class Cloud(operations.Operations):
                 row.volume_id, _NONE).status == 'detaching')
         if task_state is not None:
             self.world.change_server(server, task_state=task_state)
+        self.world.moves_began[server] = self.world.tick()
         return record
 
     # Resize and cold migration
@@ -89,7 +90,7 @@ class Cloud(operations.Operations):
         source, target = self.world.migrations[server]
         self.world.change_migration(server, 'reverting')
         instance = self._instance(server)
-        self._cast(f'way back of {server}', target, 'revert_resize', instance,
+        self._cast(f'way back of {server}', target, 'receive_revert', instance,
                    lambda: self._cast(f'return of {server}', source,
                                       'finish_revert_resize', instance))
 

@@ -100,6 +100,23 @@ class Instance:
             values['_saved'].update(changed)
 
 
+class MigrationObject:
+    """The last migration of a server."""
+
+    status = 'reverting'
+    migration_type = 'migration'
+
+    def __init__(self, world: World, server: str) -> None:
+        self._world = world
+        self._server = server
+
+    def save(self) -> None:
+        """Write its status: the plugin has refused a revert."""
+        with self._world.attempt('writes the migration', DatabaseFailure):
+            properties.check_refusal(self._world, self._server)
+            self._world.change_migration(self._server, self.status)
+
+
 class RowObject:
     """A block device mapping object."""
 
@@ -157,10 +174,12 @@ class Mappings:
     @staticmethod
     def get_by_instance_uuid(context: Context, uuid: str) -> Mappings:
         world = context.read(f'reads the rows of {uuid}')
-        if context.read_deleted != 'yes':
+        if context.read_deleted == 'no':
             return Mappings.of(world, world.rows_of(uuid))
+        is_deleted = (True, False)[:1 + (context.read_deleted == 'yes')]
         return Mappings.of(world, world.rows_where(
-            lambda row: row.instance_uuid == uuid))
+            lambda row: row.instance_uuid == uuid
+            and row.deleted in is_deleted))
 
     @staticmethod
     def get_by_instance_uuids(context: Context,
@@ -227,11 +246,12 @@ class Migrations:
 
     @staticmethod
     def get_by_filters(context: Context,
-                       filters: Mapping[str, str]) -> list[Migration]:
+                       filters: Mapping[str, Any]) -> list[Migration]:
         world = context.read('reads the migrations of the server')
         world.reads('migrations')
         return [copy.copy(record) for record in world.migration_records
-                if all(getattr(record, name) == value
+                if all(getattr(record, name) in (
+                    value if isinstance(value, list) else [value])
                        for name, value in filters.items())]
 
 
@@ -244,6 +264,18 @@ class Actions:
         world = context.read('reads the actions of the server')
         world.reads('actions')
         return [s for s in world.actions if s.instance_uuid == uuid]
+
+
+class Action:
+    """``InstanceAction``: the operation of a move."""
+
+    @staticmethod
+    def get_by_request_id(context: Context, uuid: str, request_id: str
+                          ) -> ServerAction | None:
+        world = context.read('reads the action of the request')
+        began = world.moves_began.get(uuid)
+        return None if began is None else ServerAction(
+            0, uuid, 'migrate', began)
 
 
 class Events:
@@ -272,6 +304,7 @@ class Objects:
     BlockDeviceMappingList = Mappings
     MigrationList = Migrations
     ComputeNodeList = ComputeNodes
+    InstanceAction = Action
     InstanceActionList = Actions
     InstanceActionEventList = Events
     InstanceActionEvent = Event

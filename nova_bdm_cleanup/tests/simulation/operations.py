@@ -16,7 +16,12 @@ from nova.compute import instance_actions, task_states, vm_states
 
 from nova_bdm_cleanup.tests.simulation import cinder as model, properties
 from nova_bdm_cleanup.tests.simulation.compute_moves import Manager26
-from nova_bdm_cleanup.tests.simulation.nova import Instance, RowObject
+from nova_bdm_cleanup.tests.simulation.nova import (
+    Context,
+    Instance,
+    Mappings,
+    RowObject,
+)
 from nova_bdm_cleanup.tests.simulation.world import (
     COMPUTE,
     COMPUTES,
@@ -284,7 +289,7 @@ class Operations:
         world = self.world
         world.begin_migration(server, source, target, 'live-migration',
                               'running')
-        former = {}
+        former = Mappings.get_by_instance_uuid(Context(world), server)
         for row in world.volumes_of(server):
             volume = row.volume_id
             world.step(f'connects {volume} on {target}')
@@ -293,7 +298,6 @@ class Operations:
             number = world.cinder.attachments[attachment].number
             world.changes(f'units of {target}')
             world.hosts[target].devices.setdefault(number, set()).add(server)
-            former[row.uuid] = row.attachment_id, row.number
             RowObject(world, row).save(
                 attachment_id=attachment,
                 connection_info=connection(volume, number, target))
@@ -304,13 +308,8 @@ class Operations:
         for row in world.volumes_of(server):
             guest.disks[row.device_name].number = row.number
         world.hosts[target].guests[server] = guest
-        for row in world.volumes_of(server):
-            attachment, number = former[row.uuid]
-            world.step(f'disconnects {row.volume_id} on {source}')
-            world.changes(f'units of {source}')
-            world.hosts[source].devices.pop(number, None)
-            with contextlib.suppress(model.NotFound):
-                world.cinder.delete(attachment)
+        self.hosts[source]._post_live_migration(
+            Context(world), self._instance(server), former)
         world.step(f'{server} is on {target} now')
         world.change_server(server, host=target, task_state=None)
         world.allocate(server, target)
@@ -375,6 +374,9 @@ class Operations:
         if self.world.killed_in_nova and record.vm_state == vm_states.ERROR:
             # Nova resumes nothing in ERROR: an administrator resets it.
             self.world.change_server(server, task_state=None)
+        if record.vm_state == vm_states.SHELVED_OFFLOADED and (
+                self.world.unchecked_volumes):
+            return  # A person has to repair its root disk.
         if (record.task_state not in REBOOTABLE
                 or record.vm_state not in _REBOOTABLE_STATES):
             self.world.violated('can-be-rebooted-again', f'{server} is '

@@ -34,8 +34,17 @@ from nova_bdm_cleanup.node import (
     options,
     process_record,
 )
-from nova_bdm_cleanup.node.cleanup import cleaner, log_lines
-from nova_bdm_cleanup.node.hooks import init_host, installation, moves, start
+from nova_bdm_cleanup.node.cleanup import cleaner, log_lines, triggers
+from nova_bdm_cleanup.node.hooks import (
+    arrival,
+    departure,
+    evacuation,
+    init_host,
+    installation,
+    live_migration,
+    moves,
+    start,
+)
 from nova_bdm_cleanup.node.store.journal import LimitReached
 from nova_bdm_cleanup.openstack import api, cinder, errors
 from nova_bdm_cleanup.openstack.deadline import TimedOut
@@ -81,7 +90,7 @@ class Deadline:
     """A deadline that passes only when :meth:`exceeded` is called."""
 
     def __init__(self, seconds: float, option: str = 'timeout') -> None:
-        self.remaining = seconds
+        self.seconds = self.remaining = seconds
 
     def check(self, what: str) -> None:
         if not self.remaining:
@@ -313,10 +322,23 @@ class Harness:
     # Time
 
     def cleaner(self, *arguments: Any) -> cleaner.Cleaner:
-        """Return a cleaner by the clock of its host."""
-        return functools.partial(
-            _Cleaner, now=self.world.host_now,
-            wait=self.world.wait)(*arguments)
+        """Return a cleaner by the clock of its host.
+
+        The third time that it waits is the last one.
+        """
+        found: cleaner.Cleaner = functools.partial(
+            _Cleaner, now=self.world.host_now)(*arguments)
+        deadline: Any = found.deadline
+
+        def wait(seconds: float) -> None:
+            self.world.wait(seconds)
+            deadline.remaining -= deadline.seconds / 3
+            if deadline.remaining < 1:
+                current: Any = self.world.scheduler.current
+                current.local[properties.WAITED_IN_VAIN] = True
+
+        found.wait = wait
+        return found
 
     def utcnow(self, with_timezone: bool = False) -> datetime.datetime:
         """Stand in for that of ``oslo_utils.timeutils``."""
@@ -329,18 +351,21 @@ class Harness:
         fake_api: Any = Api(self.world, limit)
         return cinder.Cinder(fake_api, sees_all=True, finds_stale=finds_stale)
 
-    def with_failures(self, clean: Callable[..., Any], continues: bool = False
-               ) -> Callable[..., Any]:
+    def with_failures(self, clean: Callable[..., Any],
+                      continues: Callable[..., bool] = lambda *_, **__: False
+                      ) -> Callable[..., Any]:
         """Wrap a function of the plugin whose calls can fail.
 
-        :param continues: an earlier call for the same move got its answers
+        :param continues: takes the same arguments, and returns whether there
+            was an earlier call for the same move
         """
         def with_failures(*arguments: Any, **named: Any) -> Any:
             world, actor = self.world, self.world.scheduler.current
             actor.local['recorded at the start'] = world.recorded_disks(
                 world.this_host)
-            world.has_first_look = continues and not world.first_look_failed
-            world.first_look_failed = world.first_look_failed and not continues
+            is_next = continues(*arguments, **named)
+            world.has_first_look = is_next and not world.first_look_failed
+            world.first_look_failed = world.first_look_failed and not is_next
             actor.is_cleaning = True
             try:
                 return clean(*arguments, **named)
@@ -405,15 +430,23 @@ def _raise_unexpected(*_: Any, **__: Any) -> None:
         raise _unexpected(error)
 
 
+def _looks_again(leaving: departure.Departure, bdms: Any) -> bool:
+    """Return whether a departure looks again before the driver acts."""
+    return leaving._trigger in (triggers.MOVE, triggers.SHELVE) and not (
+        leaving._is_clear or leaving._is_copied)
+
+
 @contextlib.contextmanager
 def installed_plugin() -> Iterator[Harness]:
     """Install the plugin on the model, until the context ends."""
     harness = Harness()
     seen: Sequence[tuple[Any, str, Any]] = (
         *((module, 'objects', Objects) for module in (
-            instance, instance_cleanup, moves, neighbours, operations)),
+            departure, evacuation, instance, instance_cleanup, moves,
+            neighbours, operations)),
         (start, '_current', Local(harness)),
-        (boot, '_this_thread', Local(harness)),
+        *((module, '_this_thread', Local(harness))
+          for module in (boot, departure, evacuation)),
         (nova_manager, 'ComputeManager', compute_moves.Manager26),
         (process_record, 'record', lambda *_: None),
         (log_lines, 'masked', _raising_errors(log_lines.masked)),
@@ -421,10 +454,16 @@ def installed_plugin() -> Iterator[Harness]:
         (instance_cleanup.LOG, 'exception', _raise_unexpected),
         (instance_cleanup, 'clean',
          harness.with_failures(instance_cleanup.clean)),
-        *((moves, name, harness.with_failures(getattr(moves, name)))
-          for name in ('_volumes_to_keep', 'refuse_live_migration')),
-        (moves, '_remove',
-         harness.with_failures(moves._remove, continues=True)),
+        *((owner, name, harness.with_failures(getattr(owner, name)))
+          for owner, name in (
+              (departure.Departure, 'refusal'), (arrival, 'clean'),
+              (live_migration, 'check'),
+              (evacuation, '_disconnect_removed'))),
+        (departure.Departure, 'given', harness.with_failures(
+            departure.Departure.given, _looks_again)),
+        *((owner, name, harness.with_failures(
+            getattr(owner, name), lambda *_: True)) for owner, name in (
+                (departure.Departure, 'remove'), (moves, 'finish'))),
         (log_lines.LogLines, 'left',
          harness.record_left(log_lines.LogLines.left)),
         (instance_cleanup, 'Deadline', Deadline),

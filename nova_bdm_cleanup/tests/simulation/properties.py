@@ -21,8 +21,6 @@ BEGAN_LATER = 'began later'
 WHILE_MOVING = 'while moving'
 #: nova-compute was killed, and left disks without a connection.
 HALF_MOVED = 'half moved'
-#: Nova keeps the allocations when a migration cannot be reverted.
-REVERT_REFUSED = 'revert refused'
 #: Nova begins a move while a disk is being attached or detached.
 OPERATION_AT_MOVE = 'operation when the move begins'
 #: Nova uses mappings that it read before the server was deleted.
@@ -33,6 +31,8 @@ AFTER_CHECK = 'after the check'
 SILENT = 'not recorded while Cinder is silent'
 #: A volume was detached so recently that reads of Cinder still show it.
 LAGGED = 'detached within the lag'
+#: A delete has waited for a neighbour as long as it may.
+WAITED_IN_VAIN = 'waited in vain'
 #: Reads of Cinder lag, and the clock of the host is ahead.
 AHEAD = 'ahead while reads lag'
 
@@ -178,6 +178,8 @@ def _situation(world: World, server: str, volume: str | None) -> str:
     if world.seen_until is not None and volume in world.lost_within_lag:
         return LAGGED
     actor = world.scheduler.current
+    if actor is not None and actor.local.get(WAITED_IN_VAIN):
+        return WAITED_IN_VAIN
     is_cleaning = _is_cleaning(world)
     recorded = None if actor is None else actor.local.get(
         'recorded at the read' if is_cleaning else 'recorded at the start')
@@ -254,12 +256,9 @@ def check_row_deletion(world: World, row: Row) -> None:
                        f'{name} is deleted in a soft reboot')
     if row.number is None or _has_duplicate(world, row):
         return
-    if row.instance_uuid in world.evacuated:
-        world.violated('device-before-row', f'{name} is deleted, but '
-                       'the dead host may still have the device')
     host = world.server(row.instance_uuid).host
-    if not host:
-        return  # The server is shelved.
+    if not host or row.instance_uuid in world.evacuated:
+        return  # The server is shelved, or its host comes back later.
     host_state = world.hosts[host]
     if (row.instance_uuid in host_state.devices.get(row.number, ())
             and not _is_logged_as_left(world, row)):
@@ -285,7 +284,9 @@ def check_attachment_deletion(world: World, attachment: str) -> None:
         world.violated('attachment-last', f'attachment {attachment} is '
                        'deleted while the mapping of '
                        f'{rows[0].volume_id} names it')
-    if record.host is None or record.number is None:
+    if (record.host is None or record.number is None
+            # As Nova does with all other disks of the server.
+            or server in world.evacuated):
         return
     if world.cinder.back_end.read(record.host, record.number) != record.volume:
         return
@@ -367,8 +368,8 @@ def check_refusal(world: World, server: str) -> None:
         world.violated('refused-for-a-reason', 'all dangling mappings of '
                        f'{server} could be removed')
     record = world.servers.get(server)
-    if record and record.task_state == task_states.RESIZE_REVERTING:
-        world.refused_revert = True
+    if record is None or record.vm_state == vm_states.SHELVED_OFFLOADED:
+        return  # Its volumes are reserved.
     for row in world.volumes_of(server):
         own = world.cinder.attachments.get(row.attachment_id)
         if (own is not None and own.status != 'attached'
@@ -432,7 +433,6 @@ def check_end(world: World, server: str) -> None:
     """Check the final state, after two more reboots."""
     for problem in _other_host_problems(world, server):
         world.violated('one-host-only', problem,
-                       REVERT_REFUSED if world.refused_revert else
                        DELETED if world.deleted_meanwhile else
                        HALF_MOVED if world.killed_in_move else
                        OPERATION_AT_MOVE
@@ -500,7 +500,8 @@ def _problems(world: World, server: str) -> Iterator[str]:
 def _devices_left(world: World, server: str, host: str) -> Iterator[int]:
     """Yield the devices of a server alone on a host, except logged ones."""
     for number, users in world.hosts[host].devices.items():
-        if (users == {server} and world.cinder.back_end.read(host, number)
+        if (users == {server} and number not in world.forgotten_devices
+                and world.cinder.back_end.read(host, number)
                 not in world.unchecked_volumes
                 and not any(r.number == number and _is_logged_as_left(world, r)
                             for r in world.rows.values()
@@ -538,7 +539,7 @@ def _leftovers(world: World, server: str, own: str | None) -> Iterator[str]:
         kept = {consumer: set(hosts)
                 for consumer, hosts in world.allocations.items()
                 if consumer.endswith(server)}
-        if kept != {server: {own}}:
+        if kept != ({server: {own}} if own else {}):
             yield f'allocations of {server}: {kept}'
 
 
@@ -584,7 +585,8 @@ def _is_logged_as_left(world: World, row: Row) -> bool:
     return row.uuid in world.devices_left or any(
         name == 'disconnect' and outcome == 'skipped'
         and subject.get('bdm') == row.uuid
-        and subject.get('detail') != actions.NOT_HERE
+        and subject.get('detail') not in (
+            actions.NOT_HERE, actions.NEVER_HERE)
         for entry in world.entries
         for name, outcome, subject in entry.steps)
 

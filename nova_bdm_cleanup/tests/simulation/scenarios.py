@@ -23,6 +23,7 @@ from nova_bdm_cleanup.tests.simulation.world import (
     ALL,
     COMPUTE,
     HERE,
+    OTHER_COMPUTE,
     OWN_PROJECT,
     THERE,
 )
@@ -176,6 +177,15 @@ def _evacuate(cloud: Cloud, kind: str) -> None:
     cloud.begin('admin', cloud.evacuate, SERVER)
 
 
+def _evacuate_isolated(cloud: Cloud, kind: str) -> None:
+    """Evacuate from a host that only the network has lost.
+
+    The neighbour has the addresses of its disks on the new host.
+    """
+    cloud.world.add_disk(NEIGHBOUR, 'M')
+    cloud.begin('admin', cloud.evacuate, SERVER)
+
+
 @dataclasses.dataclass(frozen=True)
 class ServerOperation:
     """An operation on the server."""
@@ -205,6 +215,7 @@ SERVER_OPERATIONS: dict[str, ServerOperation] = {
                              has_few_failures=False),
     'boot': ServerOperation(_boot, ('start', 'host_boot')),
     'evacuate': ServerOperation(_evacuate, host=THERE),
+    'evacuate-isolated': ServerOperation(_evacuate_isolated, host=THERE),
     'migrate': ServerOperation(_starter('', 'owner', Cloud.migrate, SERVER)),
     'migrate-and-revert': ServerOperation(
         _starter('', 'owner', Cloud.migrate_and_revert, SERVER)),
@@ -326,7 +337,10 @@ _CONCURRENT: dict[str, Setup] = {
         'neighbour', Cloud.migrate, NEIGHBOUR),
     'remote-migrates': _remote_migrates,
     'is-deleted': _starter('The owner deletes the server.',
-                           'owner again', Cloud.delete, SERVER)}
+                           'owner again', Cloud.delete, SERVER),
+    'old-host-returns': _starter('The host that was down is back.',
+                                 'old host', Cloud.start_other_compute,
+                                 process=OTHER_COMPUTE)}
 
 
 def _compose(name: str, kind: str, other: Setup | None, cloud: Cloud) -> None:
@@ -472,6 +486,20 @@ def _compose_address(name: str, cloud: Cloud) -> None:
         cloud.world.servers[SERVER].power_state = power_state.RUNNING
 
 
+def _compose_circumstances(name: str, cloud: Cloud) -> None:
+    operation = SERVER_OPERATIONS[name]
+    _set_up(cloud, operation.is_running, operation.host)
+    operation.before(cloud)
+    _choose(cloud, {kind: KINDS[kind] for kind in (
+        'missing', 'available', 'elsewhere', 'beside', 'reset')})
+    _choose(cloud, {text: setup for text, setup in CIRCUMSTANCES.items()
+                    if setup is not _silence})
+    cloud.world.may_refuse = True
+    # What a limit or a lock keeps stays dangling.
+    cloud.world.unchecked_volumes.add(DANGLING)
+    operation.begin(cloud, '')
+
+
 def _attached_now(cloud: Cloud) -> None:
     cloud.world.add_disk(SERVER, FREE, hours=0)
     cloud.world.attached[SERVER, FREE] = True
@@ -554,7 +582,8 @@ _KINDS_BY_OPERATION: dict[str, Sequence[str]] = {
     'migrate': (*_MOVE_KINDS, 'root'), 'migrate-and-revert': ('available',),
     'revert': _MOVE_KINDS, 'shelve': (*_MOVE_KINDS, 'root'),
     'unshelve': _MOVE_KINDS,
-    'evacuate': _MOVE_KINDS, 'live': _MOVE_KINDS, 'remove': _MOVE_KINDS}
+    'evacuate': _MOVE_KINDS, 'evacuate-isolated': _MOVE_KINDS,
+    'live': _MOVE_KINDS, 'remove': _MOVE_KINDS}
 
 #: Ways, a kind, and the concurrent operations.
 _COMBINATIONS: Sequence[tuple[Sequence[str], str, Sequence[str]]] = (
@@ -586,7 +615,10 @@ _COMBINATIONS: Sequence[tuple[Sequence[str], str, Sequence[str]]] = (
     (('unshelve', 'evacuate'), 'missing', (
         'neighbour-attaches', 'remote-migrates')),
     (('evacuate', 'remove'), 'available', ('neighbour-takes',)),
-    (('live',), 'available', ('remote-takes', 'gives-away')),
+    (('evacuate', 'evacuate-isolated'), 'available', ('old-host-returns',)),
+    (('unshelve',), 'available', ('is-deleted',)),
+    (('live',), 'available', ('remote-takes', 'gives-away',
+                              'neighbour-attaches')),
     (('remove',), 'missing', ('neighbour-attaches',)),
 )
 
@@ -647,9 +679,16 @@ def _add_chosen(name: str, description: str, operation: str,
 
 
 for _operation in SERVER_OPERATIONS:
-    if _operation != 'evacuate':
+    if _operation != 'evacuate-isolated':
         _add_chosen(f'address-{_operation}', 'A neighbour has the address.',
                     _operation, _compose_address, 0)
-for _operation in ('reboot', 'start', 'migrate', 'shelve', 'live', 'remove'):
+for _operation in ('migrate', 'migrate-and-revert', 'revert', 'shelve',
+                   'unshelve', 'evacuate', 'evacuate-isolated', 'live',
+                   'remove'):
+    _add_chosen(f'circumstances-{_operation}',
+                'Something keeps the plugin from a removal.', _operation,
+                _compose_circumstances, 0)
+for _operation in ('reboot', 'start', 'migrate', 'shelve', 'evacuate', 'live',
+                   'remove'):
     _add_chosen(f'lag-{_operation}', 'Reads of Cinder lag.', _operation,
                 _compose_lag, 1)

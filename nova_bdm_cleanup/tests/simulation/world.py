@@ -50,7 +50,7 @@ _AGES = (MAX_LAG, datetime.timedelta(minutes=5), datetime.timedelta(hours=1))
 #: ``fingerprint`` compares in another form.
 _NOT_IN_FINGERPRINT = (
     'scheduler', 'reads', 'changes', 'cinder', 'rows', 'actions', 'entries',
-    'locks', 'now', 'migration_records')
+    'locks', 'now', 'migration_records', 'moves_began')
 
 
 @dataclasses.dataclass
@@ -215,6 +215,8 @@ class World:
         self.migration_records: list[Migration] = []
         #: Hosts with allocations, by server or migration.
         self.allocations: dict[str, frozenset[str]] = {}
+        #: When the last move of each server began.
+        self.moves_began: dict[str, datetime.datetime] = {}
         #: The dead host of each evacuated server.
         self.evacuated: dict[str, str] = {}
         #: Locks in the memory of the nova-computes.
@@ -252,10 +254,11 @@ class World:
         self.may_refuse = False
         #: The plugin's earlier reads in the same move were answered.
         self.has_first_look = False
+        #: Devices of a host that was evacuated, whose addresses Nova has
+        #: forgotten.
+        self.forgotten_devices: set[int] = set()
         #: Mappings whose device the plugin has left and logged.
         self.devices_left: set[str] = set()
-        #: The plugin has refused to revert a migration.
-        self.refused_revert = False
         #: Volumes that were being attached or detached when a move began.
         self.in_operation_at_move: set[str | None] = set()
         #: Foreign volumes at the check of a live migration.
@@ -515,7 +518,7 @@ class World:
         self.changes('migrations')
         self.migration_records.append(Migration(
             self.serial(), server, source, target, kind, status,
-            self._tick()))
+            self.tick()))
 
     def change_migration(self, server: str, status: str) -> None:
         """Change the status of the last move of a server, if it has moved."""
@@ -523,9 +526,9 @@ class World:
                        if m.instance_uuid == server), None)
         if record is not None:
             self.changes('migrations')
-            record.status, record.updated_at = status, self._tick()
+            record.status, record.updated_at = status, self.tick()
 
-    def _tick(self) -> datetime.datetime:
+    def tick(self) -> datetime.datetime:
         """Return the time of a write; no two are written at once."""
         self.now += datetime.timedelta(microseconds=1)
         return self.true_time()
@@ -549,7 +552,7 @@ class World:
         values.setdefault('device_name', next(
             f'/dev/vd{c}' for c in 'bcdefghij' if f'/dev/vd{c}' not in names))
         self.changes(f'rows of {server}')
-        values.setdefault('created_at', self._tick())
+        values.setdefault('created_at', self.tick())
         row = Row(f'row-{self.serial()}', server, volume, **values)
         self.rows[row.uuid] = row
         return row
@@ -563,11 +566,11 @@ class World:
         self.changes(f'rows of {row.instance_uuid}')
         for name, value in values.items():
             setattr(row, name, value)
-        row.updated_at = self._tick()
+        row.updated_at = self.tick()
 
     def delete_row(self, row: Row) -> None:
         self.changes(f'rows of {row.instance_uuid}')
-        row.deleted, row.deleted_at = True, self._tick()
+        row.deleted, row.deleted_at = True, self.tick()
 
     # Instance actions
 

@@ -19,11 +19,7 @@ import dataclasses
 from typing import Any, Callable
 
 from nova_bdm_cleanup.node.cleanup import log_lines
-from nova_bdm_cleanup.node.cleanup.ports import (
-    InstancePort,
-    RebootLost,
-    Undecided,
-)
+from nova_bdm_cleanup.node.cleanup.ports import InstancePort, RebootLost
 from nova_bdm_cleanup.node.store.database import Database
 from nova_bdm_cleanup.node.store.journal import Journal
 from nova_bdm_cleanup.openstack import cinder, errors

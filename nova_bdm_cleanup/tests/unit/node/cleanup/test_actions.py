@@ -76,7 +76,7 @@ class ActionsTest(base.TestCase):
 
     def test_a_removal_is_logged_before_it_is_done(self):
         was_logged = []
-        self.world.meanwhile['claims'] = (
+        self.world.meanwhile['complete-claims'] = (
             lambda: was_logged.append('event=removing' in self.log.output))
         self.actions.power_off()
         self.actions.carry_out(self.finding)

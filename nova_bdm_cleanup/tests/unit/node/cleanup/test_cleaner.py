@@ -396,13 +396,16 @@ class MoveTest(CleanerTestCase):
 
     TRIGGER = triggers.MOVE
 
-    def test_an_evacuation_removes_nothing(self):
-        """Keep the rows: the old host needs them later to disconnect."""
-        world = broken()
-        self.assertEqual(DANGLING, self.clean(world, triggers.EVACUATE))
-        self.assert_untouched(world)
-        self.assertEqual(6, self.withheld('evacuated'))
-        self.assertEqual(6, len(self.lines(event='not-connected')))
+    def test_an_arrival_disconnects_nothing(self):
+        """Leave the addresses alone: they are those of another host."""
+        for trigger in (triggers.FINISH, triggers.UNSHELVE,
+                        triggers.EVACUATE):
+            world = stopped()
+            world.connected.clear()
+            self.assertEqual(DANGLING, self.clean(world, trigger))
+            self.assertEqual(set(), DANGLING & set(world.rows))
+            self.assertEqual([], [call for call in world.timeline if call[0]
+                                  in ('complete-claims', 'disconnect')])
 
     def preview(self, world, **options):
         cleaning = self.cleaner_of(world, **options)

@@ -93,10 +93,9 @@ class SettlingTest(CleanerTestCase):
                             world.calls.index('lock'))
 
     def test_nothing_waits_that_removes_nothing(self):
-        for trigger in (triggers.SOFT_REBOOT, triggers.EVACUATE,
-                        triggers.LIVE_MIGRATION):
+        for trigger in (triggers.SOFT_REBOOT, triggers.LIVE_MIGRATION):
             self.clean(detached(running=trigger.guest_is_on), trigger)
-        for trigger in (triggers.EVACUATE, triggers.LIVE_MIGRATION,
+        for trigger in (triggers.RETURN, triggers.LIVE_MIGRATION,
                         triggers.DELETE):
             self.cleaner_of(detached(), trigger).preview([disk(1)])
         self.assertEqual([], self.waited)

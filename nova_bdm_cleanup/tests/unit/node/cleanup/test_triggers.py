@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from nova_bdm_cleanup.node.cleanup import triggers
+from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.tests.unit import base
 
 
@@ -36,6 +37,15 @@ class TriggersTest(base.TestCase):
     def test_who_is_charged(self) -> None:
         """Check that a project pays for what its members can ask for."""
         self.assertEqual(
-            {'host_boot', 'evacuate', 'return', 'live_migration', 'audit'},
+            {'host_boot', 'return', 'live_migration', 'audit'},
             {each.name for each in (*triggers.TRIGGERS, triggers.AUDIT)
              if each.payer is triggers.Payer.HOST})
+
+    def test_what_no_limit_of_others_stops(self) -> None:
+        self.assertEqual(
+            [triggers.FINISH, triggers.EVACUATE],
+            [each for each in triggers.TRIGGERS
+             if each.payer is triggers.Payer.SERVER])
+        self.assertEqual(
+            'server server-1', triggers.Payer.SERVER.of(facts.Server(
+                'server-1', 'project-1')))

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers that are deleted, in whatever way, with a disk that dangles."""
+
+from __future__ import annotations
+
+import datetime
+import threading
+
+from oslo_config import cfg
+
+from nova_bdm_cleanup.tests.cloud import recorder
+from nova_bdm_cleanup.tests.functional import moving, scenario
+from nova_bdm_cleanup.tests.functional.moving import HERE
+
+CONF = cfg.CONF
+
+
+class DeleteTest(moving.MoveTestCase):
+
+    def neighbour_that_moves(self):
+        neighbour = self.create_server(
+            scenario.BOOT_DISK, name='neighbour', host=HERE)
+        self.cloud.change(neighbour, task_state='migrating')
+        return neighbour
+
+    def test_disk_of_another_guest(self):
+        server, lost = self.damaged_server(moving.SAME_HOST)
+        self.start_recording()
+        self.cloud.delete(server)
+        self.assertEqual([], self.host_steps(lost))
+        self.assertEqual(2, self.cloud.nova.connected[HERE][lost])
+
+    def test_attachment_left(self):
+        """Disconnect the host before Cinder is told, whoever moves."""
+        server, lost = self.damaged_server('status-reset')
+        self.neighbour_that_moves()
+        self.start_recording()
+        self.cloud.delete(server)
+        self.assert_order(
+            self.cloud.timeline(lost), (recorder.HOST, 'disconnect'),
+            (recorder.BACK_END, 'terminate_connection'))
+        self.assertEqual(0, self.cloud.nova.connected[HERE][lost])
+
+    def test_neighbour_has_moved(self):
+        """Wait until it is known that no other guest has the address."""
+        server, lost = self.damaged_server('attachment-deleted')
+        neighbour = self.neighbour_that_moves()
+        timer = threading.Timer(
+            2, self.cloud.change, [neighbour], {'task_state': None})
+        timer.start()
+        self.addCleanup(timer.join)
+        self.cloud.delete(server)
+        self.assertEqual(0, self.cloud.nova.connected[HERE][lost])
+
+    def test_neighbour_moves_for_long(self):
+        """Do as Nova does when the time is over."""
+        self.set_options(timeout=3)
+        server, lost = self.damaged_server('attachment-deleted')
+        self.neighbour_that_moves()
+        self.cloud.delete(server)
+        self.assertEqual(0, self.cloud.nova.connected[HERE][lost])
+
+
+class LateDeleteTestCase(moving.MoveTestCase):
+    """Guests that a periodic task of nova-compute destroys."""
+
+    def set_nova_option(self, name, value):
+        CONF.set_override(name, value)
+        self.addCleanup(CONF.clear_override, name)
+
+    def destroy_late(self, server, task):
+        """Have a periodic task of nova-compute destroy a guest."""
+        self.start_recording()
+        getattr(self.cloud.nova.computes[HERE].manager, task)(
+            self.cloud.nova.context())
+        self.assertIsNone(self.cloud.domain(server))
+
+    def reclaim(self, server):
+        """Delete a server, and have its time be over."""
+        self.set_nova_option('reclaim_instance_interval', 3600)
+        self.cloud.delete(server)
+        self.assertEqual('soft-delete', self.cloud.nova.instance(
+            server.id).vm_state)
+        self.cloud.change(server, deleted_at=datetime.datetime(
+            2020, 1, 1, tzinfo=datetime.timezone.utc))
+        self.destroy_late(server, '_reclaim_queued_deletes')
+
+    def reap(self, server):
+        """Delete a server whose host is down."""
+        self.go_down()
+        self.cloud.delete(server)
+        self.come_back()
+        self.destroy_late(server, '_cleanup_running_deleted_instances')
+
+
+class AddressTest(LateDeleteTestCase):
+    """Another guest has the address of a disk that dangles."""
+
+    def check(self, delete, is_kept):
+        server, lost = self.damaged_server('attachment-deleted')
+        _, theirs = self.add_neighbour(server, lost, HERE)
+        delete(server)
+        self.assertEqual(not is_kept, 'disconnect' in self.host_steps(lost))
+        self.assertEqual(
+            int(is_kept), self.cloud.nova.connected[HERE][theirs])
+        for volume in self.other_volumes(server, lost):
+            self.assertEqual(0, self.cloud.nova.connected[HERE][volume])
+
+    def test_delete(self):
+        self.check(self.cloud.delete, is_kept=True)
+
+    def test_reclaim(self):
+        self.check(self.reclaim, is_kept=True)
+
+    def test_reap(self):
+        self.check(self.reap, is_kept=True)
+
+    def test_nova_alone(self):
+        self.switch_plugin_off()
+        for delete in (self.cloud.delete, self.reclaim, self.reap):
+            self.check(delete, is_kept=False)
+
+
+class RemovedVolumeTest(LateDeleteTestCase):
+    """A volume whose mapping was removed before its server is deleted.
+
+    Nova was to delete it with the server.
+    """
+
+    def reap_after_removal(self):
+        """Return the volume, which the server had lost."""
+        server = self.healthy_server()
+        lost = server.volumes[1]
+        row = self.cloud.change_row(server, lost, delete_on_termination=True)
+        self.damage(server, lost, 'attachment-deleted')
+        self.cloud.reboot(server)
+        with self.cloud.nova.database('cell1') as database:
+            database.execute(
+                "UPDATE block_device_mapping SET deleted_at = "
+                "datetime(deleted_at, '-2 minutes') WHERE uuid = ?",
+                (row.uuid,))
+            database.commit()
+        self.reap(server)
+        return lost
+
+    def test_it_stays(self):
+        lost = self.reap_after_removal()
+        self.assertEqual('available', self.volume_status(lost))
+        self.assertEqual([], self.host_steps(lost))
+
+    def test_nova_alone(self):
+        """Delete it: Nova reads the mappings that are deleted, too."""
+        self.switch_plugin_off()
+        lost = self.reap_after_removal()
+        self.assertEqual(['disconnect'], self.host_steps(lost))
+        self.cloud.cinder.wait(lost, None)
+
+
+class WithoutTriggersTest(RemovedVolumeTest):
+
+    ARGUMENTS = {**moving.MoveTestCase.ARGUMENTS,
+                 'plugin_options': {'triggers': ''}}

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Evacuated servers: the addresses of their old host, and its return."""
+
+from __future__ import annotations
+
+import fixtures
+from nova.compute import resource_tracker
+from nova.virt.libvirt import driver as libvirt_driver
+
+from nova_bdm_cleanup.node.instance import NovaInstance
+from nova_bdm_cleanup.tests.cloud import fixture, proxy
+from nova_bdm_cleanup.tests.functional import moving
+from nova_bdm_cleanup.tests.functional.moving import HERE, THERE
+
+
+class ReusedAddressTest(moving.MoveTestCase):
+    """Another guest of the new host has the address of the lost disk."""
+
+    def setUp(self):
+        super().setUp()
+        self.server, self.lost = self.damaged_server('attachment-deleted')
+        _, self.theirs = self.add_neighbour(self.server, self.lost, THERE)
+
+    def evacuate_and_check(self):
+        self.evacuate(self.server)
+        self.check_moved(self.server, self.lost, connected_before=True)
+        self.check_kept()
+
+    def check_kept(self):
+        """Check that nothing was connected or disconnected by the address."""
+        self.assertEqual([], self.host_steps(self.lost))
+        self.assertEqual(1, self.cloud.nova.connected[THERE][self.theirs])
+
+    def test_reboot_in_silence(self):
+        self.evacuate_and_check()
+        self.cloud.proxy.on('*', '^/v3/', proxy.status(503))
+        self.start_recording()
+        self.cloud.reboot(self.server)
+        self.cloud.proxy.clear()
+        self.check_kept()
+        self.assertFalse(
+            self.look_on_current_host(self.server).has_disk(self.lost))
+
+    def test_detach(self):
+        self.evacuate_and_check()
+        error = self.assertRaises(fixture.APIError, self.cloud.detach,
+                                  self.server, self.lost)
+        self.assertEqual(404, error.status)
+        self.check_kept()
+
+    def test_live_migration(self):
+        self.evacuate_and_check()
+        self.come_back()
+        self.migrate_live(self.server, HERE)
+        self.check_moved(self.server, self.lost, HERE)
+        self.check_kept()
+
+    def test_not_removed(self):
+        """Refuse it, rather than leave the address in a row."""
+        self.set_options(remove=['missing'])
+        self.evacuate(self.server)
+        self.check_refused(self.server, self.lost)
+        self.check_kept()
+        self.assertEqual({HERE}, self.allocated_hosts(self.server))
+        self.set_options(remove=['missing', 'available'])
+        self.evacuate_and_check()
+
+    def test_nova_alone(self):
+        """Give the disk that was lost back to the server."""
+        self.switch_plugin_off()
+        self.evacuate(self.server)
+        self.assert_healthy(
+            self.look_on_current_host(self.server), self.lost)
+
+
+class ManyTest(moving.MoveTestCase):
+
+    def test_limit(self):
+        """Evacuate all servers of a host, whatever the limit is."""
+        self.set_options(max_removals_per_hour=1)
+        servers = [self.damaged_server('attachment-deleted')
+                   for _ in range(3)]
+        for server, lost in servers:
+            self.evacuate(server)
+            self.check_moved(server, lost, connected_before=True)
+
+
+class ReturnTest(moving.MoveTestCase):
+    """The old host returns before the evacuation ends."""
+
+    def return_while(self, owner, method, status, server):
+        """Have the old host return while a method of the new one runs."""
+        held = self.hold(owner, method)
+        self.go_down()
+        self.begin(server, moving.EVACUATION)
+        held.wait_until_reached()
+        with self.cloud.nova.database('cell1') as database:
+            self.assertEqual([(status,)], database.execute(
+                'SELECT status FROM migrations').fetchall())
+        self.come_back()
+        kept = dict(self.cloud.nova.connected[HERE])
+        held.end()
+        self.cloud.wait_until_idle(server)
+        return kept
+
+    def return_during_spawn(self, server):
+        return self.return_while(
+            libvirt_driver.LibvirtDriver, 'spawn', 'pre-migrating', server)
+
+    def test_during_the_spawn(self):
+        server, lost = self.damaged_server('attachment-deleted')
+        self.assertEqual({}, self.return_during_spawn(server))
+        self.check_moved(server, lost)
+
+    def test_before_the_claim(self):
+        server, lost = self.damaged_server('attachment-deleted')
+        self.assertEqual({}, self.return_while(
+            resource_tracker.ResourceTracker, 'rebuild_claim', 'accepted',
+            server))
+        self.check_moved(server, lost)
+
+    def test_disk_of_another_guest(self):
+        server, lost = self.damaged_server(moving.SAME_HOST)
+        self.assertEqual({lost: 2}, self.return_during_spawn(server))
+        self.check_moved(server, lost)
+
+    def test_address_of_another_guest(self):
+        server, lost = self.damaged_server('attachment-deleted')
+        _, theirs = self.add_neighbour(server, lost, HERE)
+        self.assertIn(theirs, self.return_during_spawn(server))
+        self.assertEqual([], self.host_steps(lost))
+        self.check_moved(server, lost)
+
+
+    def test_server_is_back(self):
+        """Do not touch the guest of a server that came back by a migration.
+
+        Some releases leave an evacuation "done" if its guest was gone.
+        """
+        server, lost = self.damaged_server('attachment-deleted')
+        self.evacuate(server)
+        self.come_back()
+        self.act(server, {'migrate': {'host': HERE}})
+        self.confirm(server)
+        with self.cloud.nova.database('cell1') as database:
+            database.execute("UPDATE migrations SET status = 'done' "
+                             "WHERE migration_type = 'evacuation'")
+            database.commit()
+        self.start_recording()
+        off = self.useFixture(fixtures.MockPatchObject(
+            NovaInstance, 'power_off')).mock
+        self.cloud.restart_compute(HERE)
+        self.assertFalse(off.called)
+        self.assertEqual([], self.log_lines(server, 'disconnected'))
+
+
+class StartTest(moving.MoveTestCase):
+    """Nothing that dangles keeps nova-compute from starting."""
+
+    ARGUMENTS = {**moving.MoveTestCase.ARGUMENTS, 'nova_options': {
+        'DEFAULT': {'resume_guests_state_on_host_boot': True}}}
+
+    def setUp(self):
+        super().setUp()
+        self.server, self.lost = self.damaged_server(moving.SAME_HOST)
+        neighbour = self.create_server(name='neighbour', host=HERE)
+        self.cloud.change(neighbour, task_state='migrating')
+        self.block_store()
+        self.cloud.lose_power(self.server)
+
+    def check_start(self):
+        self.cloud.restart_compute(HERE)
+        view = self.look(self.server)
+        self.assertFalse(view.has_disk(self.lost))
+        self.assertEqual(2, self.cloud.nova.connected[HERE][self.lost])
+
+    def test_reboot_taken_up_again(self):
+        self.cloud.change(self.server, task_state='reboot_pending_hard')
+        self.check_start()
+
+    def test_resumed_guest(self):
+        self.check_start()
