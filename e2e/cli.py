@@ -14,6 +14,7 @@ from e2e import (
     hosts,
     lab as lab_mod,
     machine,
+    move_faults,
     moves,
     plugin as plugin_mod,
     results,
@@ -131,7 +132,7 @@ def trials() -> dict[str, list[trial_mod.Scenario]]:
         'scenarios': starts.STARTS + scenarios.SCENARIOS,
         'faults': faults.FAULTS,
         'commands': commands.COMMANDS,
-        'moves': moves.MOVES,
+        'moves': moves.MOVES + move_faults.MOVE_FAULTS,
     }
 
 

@@ -120,13 +120,17 @@ class Host:
         if self.procs.is_running(self.compute):
             return
         logs = logs_mod.Logs(self.lab)
+        self.launch_compute(env)
+        processes.wait_until(
+            lambda: logs.lines(self.compute, 'Join ServiceGroup'),
+            self.compute, 90)
+
+    def launch_compute(self, env: dict[str, str] | None = None) -> None:
+        """Start nova-compute, and do not wait until it serves."""
         self._start(self.compute, [
             lab_mod.PYTHON, '/usr/bin/nova-compute',
             '--config-file', str(self.lab.nova_conf),
             '--config-file', str(self.home / 'nova.conf')], env)
-        processes.wait_until(
-            lambda: logs.lines(self.compute, 'Join ServiceGroup'),
-            self.compute, 90)
 
     def _configure(self) -> None:
         shutil.rmtree(self.home / 'run', ignore_errors=True)

@@ -249,6 +249,20 @@ class Case:
         """Delete a server, in a process of its own."""
         return self._run(lambda: self.host.delete(server), cleanup)
 
+    def evacuate(self, server: str, cleanup: str = 'plugin') -> int:
+        """Take a server over from another host, in a process of its own."""
+        self._servers.append(server)
+        return self._run(lambda: self.host.evacuate(server), cleanup)
+
+    def resume(self, server: str, cleanup: str = 'plugin') -> int:
+        """Start a guest as when the host boots, in a process of its own."""
+        return self._run(lambda: self.host.resume(server), cleanup)
+
+    def detach(self, server: str, volume: str,
+               cleanup: str = 'plugin') -> int:
+        """Detach a volume, in a process of its own."""
+        return self._run(lambda: self.host.detach(server, volume), cleanup)
+
     def _run(self, operation: Callable[[], None], cleanup: str) -> int:
         lines = len(self.host.log())
         status = self.nova(operation, cleanup)

@@ -804,6 +804,84 @@ def one_address_neighbour_silent(case: Case) -> None:
     neighbour.expect_writing(case)
 
 
+# -- a server that is evacuated --------------------------------------------
+
+#: What happens to the server afterwards.
+_LATER: dict[str, Callable[[Case, str, str, str], int]] = {
+    'booted': lambda case, server, volume, cleanup:
+        case.resume(server, cleanup),
+    'rebooted': lambda case, server, volume, cleanup:
+        case.reboot(server, cleanup),
+    'detached': lambda case, server, volume, cleanup:
+        case.detach(server, volume, cleanup)}
+
+
+def _evacuate(case: Case, cleanup: str) -> tuple[Disk, _Neighbour]:
+    """Evacuate a server whose lost disk has, on its former host, the address
+    that a neighbour's has on this one.
+    """
+    disk = case.disk(host='compute2')
+    server = case.host.server(disk.attached, host='compute2')
+    case.lose_attachment(disk)
+    neighbour = _Neighbour(
+        case.disk('n', target=disk.target, project='other'))
+    neighbour.start(case)
+    status = case.evacuate(server, cleanup)
+    case.expect(status == 0, f'the evacuation ended with {status}')
+    case.fact('mappings after the evacuation',
+              len(case.host.mappings(disk.volume)))
+    return disk, neighbour
+
+
+@_case(disconnects=False, weight=60)
+def evacuated_plugin(case: Case) -> None:
+    """A neighbour has on this host the address that the lost disk of an
+    evacuated server had on its former one; then this host boots, the server
+    is rebooted, and its owner detaches the disk, while Cinder is silent.
+    """
+    disk, neighbour = _evacuate(case, 'plugin')
+    case.expect(not case.host.mappings(disk.volume),
+                'the mapping is not deleted')
+    case.cinder.fall_silent()
+    case.record('before', neighbour.disk)
+    for operate in _LATER.values():
+        with _undisturbed(case, neighbour):
+            status = operate(case, disk.server, disk.volume.id, 'plugin')
+        case.expect(status == 0, f'nova-compute ended with {status}')
+        case.expect_running(disk.server, 0)
+    case.record('after', neighbour.disk)
+
+
+def _evacuated_stock(operation: str, case: Case) -> None:
+    disk, neighbour = _evacuate(case, 'none')
+    neighbour.expect_writing(case)
+    case.record('before', neighbour.disk)
+    if operation != 'detached':  # Nova asks for the volume first
+        case.cinder.fall_silent()
+    _LATER[operation](case, disk.server, disk.volume.id, 'none')
+    reads = [storage.read_device(device)
+             for device in case.host.libvirt.disks(disk.server)]
+    case.record('after', neighbour.disk)
+    case.fact('the evacuated server reads', ', '.join(reads) or 'no disk')
+    left = neighbour.disk.connected().disks
+    case.expect(os.path.basename(neighbour.device) not in left,
+                'the neighbour has not lost its device')
+    case.expect(any(text.startswith('n') for text in reads)
+                == (operation != 'detached'),
+                f'the evacuated server reads {reads}')
+
+
+for _operation in _LATER:
+    CASES.append(CaseDefinition(
+        functools.partial(_evacuated_stock, _operation),
+        f'evacuated-stock-{_operation}',
+        'The same without the plugin: ' + {
+            'booted': 'this host boots while Cinder is silent',
+            'rebooted': 'the server is rebooted while Cinder is silent',
+            'detached': 'the owner detaches the disk'}[_operation],
+        disconnects=False))
+
+
 # -- SIGKILL between any two steps -----------------------------------------
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 # First: it decides how threads are made.
 from nova.cmd import compute  # noqa: F401 isort: skip
 
+import contextlib
 import gc
 import json
 import logging as std_logging
@@ -86,7 +87,7 @@ backend = nova.keymgr.conf_key_mgr.ConfKeyManager
 fixed_key = 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
 [bdm_cleanup]
 mode = enforce
-triggers = start, delete
+triggers = start, move, delete
 # The machine is slow, and os-brick waits a minute for what does not answer.
 timeout = 600
 settle_time = 0
@@ -332,6 +333,52 @@ class ComputeHost:
             context, instance,
             objects.BlockDeviceMappingList.get_by_instance_uuid(
                 context, server), notify=False, try_deallocate_networks=False)
+
+    def evacuate(self, server: str) -> None:
+        """Take a server over from a host that is down.
+
+        Only the plugin's part is done, and the host is set: the caller starts
+        the guest.
+        """
+        context = self.context()
+        instance = self.instance(server)
+        instance.task_state = task_states.REBUILDING
+        instance.save()
+        objects.InstanceAction.action_start(context, server, 'evacuate')
+        with mock.patch.object(self._manager, '_do_rebuild_instance',
+                               autospec=True):
+            self._manager._do_rebuild_instance_with_claim(
+                context, instance, orig_image_ref=None, image_meta=None,
+                injected_files=[], new_pass=None, orig_sys_metadata={},
+                bdms=None, evacuate=True, on_shared_storage=False,
+                preserve_ephemeral=False, migration=None, request_spec=None,
+                allocations={}, scheduled_node=HOST, limits={},
+                rebuild_claim=lambda *_, **__: contextlib.nullcontext(),
+                accel_uuids=[], reimage_boot_volume=False, target_state=None)
+        instance.host = instance.node = HOST
+        instance.compute_id = 1
+        instance.task_state = None
+        instance.save()
+
+    def resume(self, server: str) -> None:
+        """Start the guest of a server, as when the host boots."""
+        self._manager._resume_guests_state(
+            self.context(), self.instance(server),
+            network_model.NetworkInfo())
+
+    def detach(self, server: str, volume: str) -> None:
+        """Detach a volume, as its owner may; without one Nova's API does not
+        ask this host.
+        """
+        context = self.context()
+        try:
+            row = objects.BlockDeviceMapping.get_by_volume_and_instance(
+                context, volume, server)
+        except exception.VolumeBDMNotFound:
+            return
+        objects.InstanceAction.action_start(context, server, 'detach_volume')
+        self._manager.detach_volume(
+            context, volume, self.instance(server), row.attachment_id)
 
     def log(self) -> list[str]:
         """Return the lines of nova-compute's log."""
