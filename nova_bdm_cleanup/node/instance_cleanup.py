@@ -26,7 +26,7 @@ LOG = logging.getLogger(__name__)
 T = TypeVar('T')
 
 #: What follows where Cinder does not answer the first look.
-_ROWS_ALONE = "and Nova's records alone tell whose an address is"
+_ROWS_ALONE = "and Nova's records alone decide which disks the driver gets"
 
 #: The name of a trigger's own time limit, for exceptions.
 _OF_TRIGGER = 'timeout that a %s may take'

@@ -13,9 +13,10 @@ import threading
 from typing import Any
 
 from nova import objects
+from nova.compute import task_states
 
 from nova_bdm_cleanup.node import boot, instance_cleanup
-from nova_bdm_cleanup.node.cleanup import actions, log_lines
+from nova_bdm_cleanup.node.cleanup import actions, log_lines, triggers
 from nova_bdm_cleanup.node.cleanup.cleaner import Assessment
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger
 from nova_bdm_cleanup.node.hooks import disks
@@ -35,8 +36,8 @@ class Departure:
 
     :param trigger: what the operation is
     :param is_last: nothing disconnects later what the driver is not given
-    :param is_copied: the driver copies what it is not given, like a local
-        disk, so it must be given all disks
+    :param is_copied: the driver must be given every disk: it copies the others
+        as local ones
     """
 
     def __init__(self, manager: Any, context: Any, instance: Any,
@@ -169,3 +170,40 @@ class Departure:
 def current() -> Departure | None:
     """Return the departure that this thread carries out, if any."""
     return getattr(_this_thread, 'departure', None)
+
+
+# The hooks in it
+
+
+def withhold(call: Call) -> None:
+    """Keep the driver from disconnecting what it must not."""
+    leaving = current()
+    if leaving is None:
+        if triggers.MOVE in call.triggers and call.bdms is None:
+            _clean_interrupted(call)
+    elif call.bdms is not None:
+        call.arguments['bdms'] = leaving.given(call.bdms)
+
+
+def _clean_interrupted(call: Call) -> None:
+    """Clean up before Nova restores a guest whose move was interrupted.
+
+    nova-compute died in the move, and now starts the guest by the addresses in
+    the BDMs.
+    """
+    instance = call.instance
+    if (instance.host == call.manager.host
+            and instance.task_state == task_states.RESIZE_MIGRATING):
+        context = call.context.elevated()
+        with instance_cleanup.log_failure(triggers.MOVE, instance):
+            bdms = instance_cleanup.read_bdms(context, instance)
+            instance_cleanup.clean_list(
+                call.manager, context, instance, bdms, triggers.MOVE)
+            call.arguments['bdms'] = bdms
+
+
+def remove(call: Call) -> None:
+    """Remove what dangles before Nova asks Cinder for new attachments."""
+    leaving = current()
+    if leaving is not None:
+        leaving.remove(call.bdms)

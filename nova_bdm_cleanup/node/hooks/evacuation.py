@@ -51,7 +51,7 @@ def evacuate(call: Call) -> None:
 
 
 @contextlib.contextmanager
-def come_back(call: Call) -> Iterator[None]:
+def destroy(call: Call) -> Iterator[None]:
     """Disconnect what was removed while this host was down.
 
     Nova then destroys the guests of the evacuated instances.  It reads only
@@ -72,8 +72,8 @@ def come_back(call: Call) -> Iterator[None]:
     _disconnect_all(manager, context, evacuated, done)
 
 
-def give(call: Call) -> None:
-    """Take out of a list what another guest of this host has by now."""
+def withhold(call: Call) -> None:
+    """Keep the driver from disconnecting what another guest here has."""
     if call.bdms is None and getattr(_this_thread, 'destroys', False):
         with instance_cleanup.log_failure(triggers.RETURN, call.instance):
             call.arguments['bdms'] = Departure.of(

@@ -50,7 +50,7 @@ def check(call: Call) -> None:
 
 
 @contextlib.contextmanager
-def leave(call: Call) -> Iterator[None]:
+def finish(call: Call) -> Iterator[None]:
     """Keep the driver from disconnecting a neighbour's disk afterwards.
 
     A migration takes long, and the neighbour may have got it meanwhile.

@@ -19,7 +19,7 @@ from oslo_log import log as logging
 
 from nova_bdm_cleanup.node import instance_cleanup
 from nova_bdm_cleanup.node.cleanup import triggers
-from nova_bdm_cleanup.node.hooks import departure, disks
+from nova_bdm_cleanup.node.hooks import disks
 from nova_bdm_cleanup.node.hooks.departure import Departure
 from nova_bdm_cleanup.node.hooks.wrapping import Call
 from nova_bdm_cleanup.node.instance_cleanup import InstanceCleanup
@@ -31,7 +31,7 @@ LOG = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def leave(call: Call) -> Iterator[None]:
+def resize(call: Call) -> Iterator[None]:
     """Look before a resize or a cold migration begins on its source.
 
     :raises InstanceFaultRollback: when it must not begin
@@ -98,7 +98,7 @@ def _restore_task_state(call: Call) -> None:
             expected_task_state=[task_states.RESIZE_REVERTING])
 
 
-def leave_cell(call: Call) -> None:
+def resize_across_cells(call: Call) -> None:
     """Refuse a move to another cell before the guest is off.
 
     The other cell has a copy of every BDM, and Cinder a second attachment of
@@ -120,39 +120,6 @@ def leave_cell(call: Call) -> None:
         raise exception.InstanceUnacceptable(
             instance_id=instance.uuid,
             reason=disks.refusal(cleanup, instance, obstacles))
-
-
-def give(call: Call) -> None:
-    """Take out of a list what the driver must not disconnect."""
-    leaving = departure.current()
-    if leaving is not None:
-        if call.bdms is not None:
-            call.arguments['bdms'] = leaving.given(call.bdms)
-    elif (triggers.MOVE in call.triggers and call.bdms is None
-          and call.instance.host == call.manager.host
-          and call.instance.task_state == task_states.RESIZE_MIGRATING):
-        _give_back(call)
-
-
-def _give_back(call: Call) -> None:
-    """Clean up before Nova restores a guest whose move was interrupted.
-
-    nova-compute died in the move, and now starts the guest by the addresses in
-    the BDMs.
-    """
-    context = call.context.elevated()
-    with instance_cleanup.log_failure(triggers.MOVE, call.instance):
-        bdms = instance_cleanup.read_bdms(context, call.instance)
-        instance_cleanup.clean_list(
-            call.manager, context, call.instance, bdms, triggers.MOVE)
-        call.arguments['bdms'] = bdms
-
-
-def remove(call: Call) -> None:
-    """Remove what dangles before Nova asks Cinder for new attachments."""
-    leaving = departure.current()
-    if leaving is not None:
-        leaving.remove(call.bdms)
 
 
 # On the host that the instance comes to

@@ -312,7 +312,7 @@ class InstallationTest(testtools.TestCase):
         rows = [hook for hook in table.HOOKS if hook.method.name == name]
         wrappers = wrapping.wrappers_for(rows, triggers.TRIGGERS)
         self.assertEqual(
-            {'start.take_out', 'moves.give', 'evacuation.give'},
+            {'start.take_out', 'departure.withhold', 'evacuation.withhold'},
             {wrapper.handler for wrapper in wrappers})
         self.useFixture(fixtures.MockPatchObject(
             start._current, 'not_connected', frozenset(['lost']),
