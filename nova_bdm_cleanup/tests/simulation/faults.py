@@ -327,9 +327,8 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
           'soft-reboot-removes-nothing', 'hanging-available',
           ((Cleaner, 'withhold_all', _remove),)),
     Fault('running-guest-not-asked',
-          'A mapping is deleted while a guest that should be off has its '
-          'disk.',
-          'device-before-row', 'migrate-beside',
+          'A disk is disconnected while a guest that should be off has it.',
+          'device-before-row', 'evacuate-isolated-available',
           ((NovaInstance, 'is_off', _off),)),
     Fault('open-swap-not-asked',
           'The attachment of a disk that the guest uses is deleted.',
