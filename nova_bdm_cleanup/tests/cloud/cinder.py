@@ -154,11 +154,14 @@ class Cinder:
         """Return a volume's status, or None if there is no such volume.
 
         Read it from the database: polling the API would be most of
-        Cinder's work.
+        Cinder's work.  cinder-volume writes its own id, which is the name of
+        os-brick's lock, after the status "available".
         """
         with self.database() as database:
             found = database.execute(
-                'SELECT status FROM volumes WHERE id = ? AND NOT deleted',
+                "SELECT CASE WHEN status = 'available' AND service_uuid IS "
+                "NULL THEN 'creating' ELSE status END "
+                'FROM volumes WHERE id = ? AND NOT deleted',
                 (volume_id,)).fetchone()
         return found[0] if found else None
 
