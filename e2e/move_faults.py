@@ -28,7 +28,7 @@ from e2e.moves import (
 
 @dataclasses.dataclass(frozen=True)
 class Play:
-    """What happens to a server whose disk B dangles, and its lines.
+    """An operation on a server whose disk B dangles, and its lines.
 
     :ivar kind: the damage to B
     """

@@ -115,8 +115,9 @@ another project, or one that is not ``available``, or disconnect the disk of
 another guest.""")
 
 DELETES = Choice('delete', """\
-deletes of servers, of whatever kind. A disk that another guest of this host
-already uses is not disconnected.""")
+deletes of servers, also when soft-deleted servers are reclaimed, or guests are
+found that were deleted while the host was down. A disk that another guest of
+this host already uses is not disconnected.""")
 
 HARD_REBOOT = Trigger(
     name='hard_reboot',

@@ -15,9 +15,9 @@ from nova_bdm_cleanup.node.instance_cleanup import InstanceCleanup
 
 
 def clean(call: Call, trigger: Trigger) -> str:
-    """Remove what dangles, all of it or nothing.
+    """Remove what dangles, or refuse the operation before any removal.
 
-    Nova reads the BDMs after it.
+    A removal that fails refuses it, too.  Nova reads the BDMs after it.
 
     :returns: why the operation is refused, or ''
     """

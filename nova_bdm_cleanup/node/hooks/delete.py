@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hooks on the end of an instance, by whatever operation.
+"""The hooks on deletes of instances.
 
-Deletes, also those that nova-compute takes up again, soft-deleted instances
+These are also the deletes that nova-compute resumes, soft-deleted instances
 whose time is over, and guests that were deleted while this host was down.
 """
 
@@ -44,7 +44,7 @@ def drop_removed(call: Call) -> None:
         instance_cleanup.take_out(call.bdms, [
             bdm.uuid for bdm in deleted
             if _is_earlier(bdm.deleted_at, instance.deleted_at)])
-        # However short before.
+        # These too, if they were removed right before the delete.
         instance_cleanup.take_out(
             call.bdms, instance_cleanup.removed_from(instance))
 

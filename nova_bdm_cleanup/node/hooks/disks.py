@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operation does with the disks that dangle, and how it is refused.
+"""Disks that dangle in an operation, and the refusal of the operation.
 
 In every operation that takes an instance from a host or to one, Nova makes a
 new attachment for each volume.  If a BDM dangles, that fails half way and
@@ -20,9 +20,7 @@ from typing import Any
 from oslo_log import log as logging
 
 from nova_bdm_cleanup.node import instance_cleanup
-from nova_bdm_cleanup.node.cleanup.cleaner import Assessment
 from nova_bdm_cleanup.node.instance_cleanup import InstanceCleanup
-from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.facts import Finding
 from nova_bdm_cleanup.rules.reasons import NOT_REATTACHED
 
@@ -34,22 +32,6 @@ def dangling(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(finding for finding in findings if finding.bdm is not None
                  and (finding.reason in NOT_REATTACHED
                       or not finding.decision.connect))
-
-
-def obstacle_to_attach(found: Assessment, finding: Finding,
-                       project: str) -> str:
-    """Return why Nova must not attach a volume without a cleanup, or ''.
-
-    An unused volume of the project of the instance does no harm.
-    """
-    volume = found.volumes.get(finding.volume_id or '')
-    if volume is None:
-        return ''
-    if not spelling.is_same(volume.project or '', project):
-        return 'the volume belongs to another project'
-    if volume.status != 'available':
-        return 'the volume is %s' % volume.status
-    return ''
 
 
 def remove(cleanup: InstanceCleanup, bdms: Any,

@@ -13,10 +13,13 @@ from nova import exception
 
 from nova_bdm_cleanup.node import instance_cleanup
 from nova_bdm_cleanup.node.cleanup import triggers
+from nova_bdm_cleanup.node.cleanup.cleaner import Assessment
 from nova_bdm_cleanup.node.hooks import disks
 from nova_bdm_cleanup.node.hooks.departure import Departure
 from nova_bdm_cleanup.node.hooks.wrapping import Call
 from nova_bdm_cleanup.node.instance_cleanup import InstanceCleanup
+from nova_bdm_cleanup.rules import spelling
+from nova_bdm_cleanup.rules.facts import Finding
 
 
 def check(call: Call) -> None:
@@ -41,12 +44,28 @@ def check(call: Call) -> None:
                      for finding in found.left_out.values()]
         for finding in disks.dangling(found.plan.findings):
             # It must not keep a host from being drained without need.
-            why = disks.obstacle_to_attach(found, finding, instance.project_id)
+            why = _obstacle_to_attach(found, finding, instance.project_id)
             if why and not finding.address:
                 obstacles.append((finding, why))
     if obstacles:
         raise exception.MigrationPreCheckError(
             reason=disks.refusal(cleanup, instance, obstacles))
+
+
+def _obstacle_to_attach(found: Assessment, finding: Finding,
+                        project: str) -> str:
+    """Return why Nova must not attach a volume without a cleanup, or ''.
+
+    An unused volume of the project of the instance does no harm.
+    """
+    volume = found.volumes.get(finding.volume_id or '')
+    if volume is None:
+        return ''
+    if not spelling.is_same(volume.project or '', project):
+        return 'the volume belongs to another project'
+    if volume.status != 'available':
+        return 'the volume is %s' % volume.status
+    return ''
 
 
 @contextlib.contextmanager

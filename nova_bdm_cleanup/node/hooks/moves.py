@@ -15,7 +15,6 @@ from typing import Any
 from nova import exception, objects
 from nova.compute import manager as nova_manager, task_states
 from nova.virt import hardware
-from oslo_log import log as logging
 
 from nova_bdm_cleanup.node import instance_cleanup
 from nova_bdm_cleanup.node.cleanup import triggers
@@ -23,9 +22,6 @@ from nova_bdm_cleanup.node.hooks import disks
 from nova_bdm_cleanup.node.hooks.departure import Departure
 from nova_bdm_cleanup.node.hooks.wrapping import Call
 from nova_bdm_cleanup.node.instance_cleanup import InstanceCleanup
-
-LOG = logging.getLogger(__name__)
-
 
 # On the host that the instance leaves
 
@@ -51,6 +47,30 @@ def resize(call: Call) -> Iterator[None]:
                     instance_id=instance.uuid, reason=refusal))
     with leaving.begun():
         yield
+
+
+def resize_across_cells(call: Call) -> None:
+    """Refuse a move to another cell before the guest is off.
+
+    The other cell has a copy of every BDM, and Cinder a second attachment of
+    every volume: a removal here does not help.
+
+    :raises InstanceUnacceptable: when a BDM dangles
+    """
+    context, instance = call.context.elevated(), call.instance
+    obstacles = []
+    with instance_cleanup.log_failure(triggers.MOVE, instance):
+        cleanup = InstanceCleanup(call.manager, context, instance,
+                                  triggers.MOVE)
+        if cleanup.observes:
+            return
+        found = cleanup.preview(instance_cleanup.read_bdms(context, instance))
+        obstacles = [(finding, '') for finding
+                     in disks.dangling(found.plan.findings)]
+    if obstacles:
+        raise exception.InstanceUnacceptable(
+            instance_id=instance.uuid,
+            reason=disks.refusal(cleanup, instance, obstacles))
 
 
 def revert(call: Call) -> Any:
@@ -96,30 +116,6 @@ def _restore_task_state(call: Call) -> None:
                              exception.UnexpectedTaskStateError):
         call.instance.save(
             expected_task_state=[task_states.RESIZE_REVERTING])
-
-
-def resize_across_cells(call: Call) -> None:
-    """Refuse a move to another cell before the guest is off.
-
-    The other cell has a copy of every BDM, and Cinder a second attachment of
-    every volume: a removal here does not help.
-
-    :raises InstanceUnacceptable: when a BDM dangles
-    """
-    context, instance = call.context.elevated(), call.instance
-    obstacles = []
-    with instance_cleanup.log_failure(triggers.MOVE, instance):
-        cleanup = InstanceCleanup(call.manager, context, instance,
-                                  triggers.MOVE)
-        if cleanup.observes:
-            return
-        found = cleanup.preview(instance_cleanup.read_bdms(context, instance))
-        obstacles = [(finding, '') for finding
-                     in disks.dangling(found.plan.findings)]
-    if obstacles:
-        raise exception.InstanceUnacceptable(
-            instance_id=instance.uuid,
-            reason=disks.refusal(cleanup, instance, obstacles))
 
 
 # On the host that the instance comes to

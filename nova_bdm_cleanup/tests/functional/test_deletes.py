@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers that are deleted, in whatever way, with a disk that dangles."""
+"""Deletes of servers with a disk that dangles."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class DeleteTest(moving.MoveTestCase):
         self.assertEqual(2, self.cloud.nova.connected[HERE][lost])
 
     def test_attachment_left(self):
-        """Disconnect the host before Cinder is told, whoever moves."""
+        """Disconnect the host before Cinder is told; a neighbour moves."""
         server, lost = self.damaged_server('status-reset')
         self.neighbour_that_moves()
         self.start_recording()

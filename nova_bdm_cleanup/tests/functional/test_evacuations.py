@@ -76,7 +76,7 @@ class ReusedAddressTest(moving.MoveTestCase):
 class ManyTest(moving.MoveTestCase):
 
     def test_limit(self):
-        """Evacuate all servers of a host, whatever the limit is."""
+        """Evacuate more servers of a host than the limit allows removals."""
         self.set_options(max_removals_per_hour=1)
         servers = [self.damaged_server('attachment-deleted')
                    for _ in range(3)]

@@ -316,7 +316,7 @@ class MoveTableTest(moving.MoveTestCase):
 
 
 class WrittenTableTest(testtools.TestCase):
-    """The page, whoever wrote it."""
+    """The results on the page, compared with each other."""
 
     def test_not_worse_than_nova(self):
         """Check that no line ends worse with the plugin than without it."""

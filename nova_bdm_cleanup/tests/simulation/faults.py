@@ -21,7 +21,12 @@ from unittest import mock
 from nova_bdm_cleanup.node import instance_cleanup
 from nova_bdm_cleanup.node.cleanup.actions import Actions
 from nova_bdm_cleanup.node.cleanup.cleaner import Cleaner
-from nova_bdm_cleanup.node.hooks import disks, evacuation, moves
+from nova_bdm_cleanup.node.hooks import (
+    disks,
+    evacuation,
+    live_migration,
+    moves,
+)
 from nova_bdm_cleanup.node.hooks.departure import Departure
 from nova_bdm_cleanup.node.instance import NovaInstance
 from nova_bdm_cleanup.node.neighbours import Neighbours
@@ -431,7 +436,7 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
     Fault('live-migration-refused',
           'A host cannot be drained because of harmless disks.',
           'refused-for-a-reason', 'live-available',
-          ((disks, 'obstacle_to_attach', _report_in_use),)),
+          ((live_migration, '_obstacle_to_attach', _report_in_use),)),
     Fault('refused-revert-not-restored',
           'A server whose revert is refused can be neither reverted nor '
           'confirmed.',
