@@ -97,7 +97,8 @@ class ProofsTest(base.TestCase):
             r'\n\S.*\n   ', PAGE.read_text(encoding='utf-8'))))
         for promise, pages, proofs in found:
             self.assertLessEqual(set(pages.split(', ')),
-                                 {'README', 'behaviour', 'risks'})
+                                 {'README', 'behaviour', 'risks', 'faults',
+                                  'decisions'})
             self.assertLessEqual(set(proofs), existing().keys())
             self.assertLessEqual(len(promise.split()), 15)
             self.assertLessEqual(len(proofs), 2, promise)

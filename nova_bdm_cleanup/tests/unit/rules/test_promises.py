@@ -321,9 +321,9 @@ class ForeignRecordsTest(base.TestCase):
     @worlds.profile(.15)
     @hypothesis.given(cases())
     def test_they_count_for_nothing(self, case: Case) -> None:
-        """Quote "Other attachments that another project creates for its own
-        volume count for nothing: they neither keep a mapping, nor have its
-        disk connected, nor are they deleted" (behaviour).
+        """Quote "Attachments that another project creates for its own volume
+        count for nothing: they neither keep a mapping, nor have its disk
+        connected, nor are they deleted" (behaviour).
         """
         foreign = {a.id for a in case.seen.attachments
                    if a.server_id == make.SERVER and is_foreign(case.seen, a)}
@@ -372,9 +372,8 @@ class ForeignRecordsTest(base.TestCase):
     @hypothesis.given(cases(), st.integers(1, 20))
     def test_mappings_and_stale_attachments_are_counted_apart(
             self, case: Case, number: int) -> None:
-        """Quote "Mappings and stale attachments are counted apart, too: a
-        project can create any number of attachments, and these must not keep
-        its mappings" (behaviour).
+        """Quote "A project can create any number of attachments, so mappings
+        and stale attachments are counted apart" (decisions).
         """
         more = dataclasses.replace(
             case.seen,
@@ -399,8 +398,8 @@ class WithheldTest(base.TestCase):
     def test_limits_hold_for_all_or_none(
             self, case: Case, limit: int) -> None:
         """Quote "If more than ``[bdm_cleanup] max_removals`` attachments are
-        stale, none of them is deleted" (security), and "Mappings and stale
-        attachments are counted apart" (behaviour).
+        stale, none of them is deleted" (security), and "mappings and stale
+        attachments are counted apart" (decisions).
         """
         unlimited = rules.decide(case.seen, dataclasses.replace(
             case.policy, max_removals=1000), make.NOW)
@@ -416,8 +415,8 @@ class WithheldTest(base.TestCase):
     @worlds.profile(.15)
     @hypothesis.given(cases())
     def test_disks_over_a_limit_are_connected(self, case: Case) -> None:
-        """Quote "These disks are connected [...]: disks over a limit
-        (``over-limit``)" (behaviour).
+        """Quote "a disk is not connected [...], except: [...] disks over a
+        limit (``over-limit``)" (behaviour).
         """
         for finding in case.plan.findings:
             if finding.bdm and finding.withheld in (
@@ -429,7 +428,7 @@ class WithheldTest(base.TestCase):
     def test_nothing_is_removed_if_cinder_knows_no_witness(
             self, case: Case) -> None:
         """Quote "Cinder does not know any witness either, so nothing is
-        removed" (failure-modes).
+        removed" (faults).
         """
         lost = dataclasses.replace(
             case.seen, volumes=dict.fromkeys(
@@ -457,7 +456,7 @@ class WithheldTest(base.TestCase):
     def test_nothing_is_missing_or_stale_without_credentials(
             self, case: Case) -> None:
         """Quote "Then no volume counts as missing, and no attachment as
-        stale" (failure-modes).
+        stale" (faults).
         """
         seen = dataclasses.replace(case.seen, sees_all=False)
         for finding in rules.decide(seen, case.policy, make.NOW).due:
@@ -596,8 +595,8 @@ class ConnectedTest(base.TestCase):
     @hypothesis.given(cases())
     def test_the_root_disk_and_disks_with_its_volume(
             self, case: Case) -> None:
-        """Quote "These disks are connected [...]: the root disk, and disks
-        with the same volume" (behaviour).
+        """Quote "a disk is not connected [...], except: the root disk, and
+        disks with the same volume" (behaviour).
         """
         for finding, bdm in self._disks(case):
             if bdm.volume_id in roots(case.seen) and not finding.is_due:
@@ -606,7 +605,7 @@ class ConnectedTest(base.TestCase):
     @worlds.profile(.15)
     @hypothesis.given(cases())
     def test_a_volume_in_use_without_any_attachment(self, case: Case) -> None:
-        """Quote "[connected is] a volume that is ``in-use`` without any
+        """Quote "[connected is] a disk whose volume is ``in-use`` without any
         attachment" (behaviour).
         """
         for finding, bdm in self._disks(case):
@@ -620,9 +619,8 @@ class ConnectedTest(base.TestCase):
     @worlds.profile(.15)
     @hypothesis.given(cases())
     def test_what_cinder_attaches_to_this_server(self, case: Case) -> None:
-        """Quote "If Cinder shows no attachment of this server at all, a disk
-        is not connected" (behaviour): one that it shows is enough for a
-        healthy disk.
+        """Quote "If Cinder shows no attachment of this server, a disk is not
+        connected" (behaviour): one that it shows is enough for a healthy disk.
         """
         for finding, _ in self._disks(case):
             if finding.reason == Reason.HEALTHY:
@@ -697,8 +695,8 @@ class AddressTest(base.TestCase):
     @worlds.profile(.15)
     @hypothesis.given(cases())
     def test_a_free_address_is_given(self, case: Case) -> None:
-        """Quote "or if no other row of this host names its address"
-        (behaviour).
+        """Quote "is named by no other row of this host [...]: given to the
+        driver" (behaviour).
         """
         left_out = case.applied(addresses.Records()).left_out
         for bdm in self._addressed(case):
@@ -712,7 +710,7 @@ class AddressTest(base.TestCase):
     def test_rows_are_read_if_cinder_does_not_show_it_here(
             self, case: Case) -> None:
         """Quote "Nova's rows are read only if Cinder does not show a disk
-        attached to this server and this host" (behaviour).
+        attached to this server and this host" (decisions).
         """
         asked = {b.uuid for b in addresses.unconfirmed(
             case.seen, case.policy, make.NOW)}
@@ -734,8 +732,8 @@ class AddressTest(base.TestCase):
     @hypothesis.given(cases(), st.data())
     def test_one_more_claim_gives_no_disk(
             self, case: Case, data: Any) -> None:
-        """Quote "only if [...] no other row of this host names its address"
-        (behaviour): another row never gives one.
+        """Quote "is named by no other row of this host" (behaviour): another
+        row never gives one.
         """
         hypothesis.assume(case.seen.bdms)
         uuid = data.draw(st.sampled_from([b.uuid for b in case.seen.bdms]))
@@ -779,9 +777,7 @@ class AddressTest(base.TestCase):
     @worlds.profile(.15)
     @hypothesis.given(cases())
     def test_the_rule_removes_nothing_itself(self, case: Case) -> None:
-        """Quote "Whether a mapping is removed and whether the driver gets its
-        disk are two decisions" (behaviour).
-        """
+        """Quote "This is decided apart from the removal" (behaviour)."""
         plan, applied = case.plan, case.applied()
         self.assertLessEqual(self._due(applied), self._due(plan))
         self.assertLessEqual(self._given(applied), self._given(plan))
@@ -790,7 +786,7 @@ class AddressTest(base.TestCase):
     @worlds.profile(.15)
     @hypothesis.given(cases())
     def test_it_holds_without_an_answer_of_cinder(self, case: Case) -> None:
-        """Quote "The rule has no exception. It holds for [...] if Cinder does
+        """Quote "The rule has no exception: it holds [...] if Cinder does
         not answer, is suspect, or has used up the time: then Nova's rows
         alone decide" (behaviour).
         """
@@ -829,9 +825,8 @@ class AddressTest(base.TestCase):
             self, boot_index: int | None, status: str, is_own: bool,
             volume_status: str, progress: facts.Progress, written: int,
             changed: int | None) -> None:
-        """Quote "A live row must never have the address of another host. If
-        one has, because a move died half way, its disk is neither connected
-        nor disconnected on this host" (behaviour).
+        """Quote "If a row has one, because a move ended half way, its disk is
+        neither connected nor disconnected on this host" (decisions).
         """
         # The row was last written on the host that the server left.
         bdm = make.bdm(
@@ -898,7 +893,7 @@ class AgainTest(base.TestCase):
     @worlds.profile(.15)
     @hypothesis.given(worlds.worlds())
     def test_what_is_removed_is_removed_once(self, world: Any) -> None:
-        """Quote "The cleanup is complete" (failure-modes): the next hard
+        """Quote "The cleanup is complete" (faults): the next hard
         reboot has nothing to do.
         """
         def plan() -> facts.Plan:
@@ -916,7 +911,7 @@ class AgainTest(base.TestCase):
     @hypothesis.given(worlds.worlds())
     def test_a_killed_removal_is_continued(self, world: Any) -> None:
         """Quote "Cinder has a stale attachment. [...] The next hard reboot
-        deletes the attachment" (failure-modes).
+        deletes the attachment" (faults).
         """
         world.rows.setdefault('bdm-root', make.root())
         # The stale ones wait for an operation that is under way, and those of
