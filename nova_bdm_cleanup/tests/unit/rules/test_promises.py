@@ -279,9 +279,8 @@ class NeverRemovedTest(base.TestCase):
     @worlds.profile(.15)
     @hypothesis.given(cases())
     def test_a_half_moved_disk_is_left_to_a_person(self, case: Case) -> None:
-        """Quote "disks may be ``reserved``, with addresses of the other host
-        or of another server's disk [...]. See [...] before the server is
-        started again" (risks).
+        """Quote "disks are only ``reserved`` or have the other host's address
+        [...]. See the end of the runbook" (risks).
         """
         seen = case.seen
         for finding in case.plan.due:
@@ -486,8 +485,8 @@ class WithheldTest(base.TestCase):
     @worlds.profile(.15)
     @hypothesis.given(cases())
     def test_nothing_of_a_swap_without_an_end(self, case: Case) -> None:
-        """Quote "Its mappings and attachments are never removed: if
-        ``nova-compute`` died, the end of the swap is never recorded" (risks).
+        """Quote "A swap of volumes without an end: its disks are never
+        removed" (risks).
         """
         seen = dataclasses.replace(case.seen, swaps=facts.Ending.NONE)
         self.assertEqual((), rules.decide(seen, case.policy, make.NOW).due)
