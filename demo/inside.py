@@ -84,12 +84,15 @@ def play(arguments: argparse.Namespace, screen: screens.Screen) -> int:
     for plugin in modes:
         with contextlib.ExitStack() as resources:
             story = stories.Story(screen, plugin, arguments.scenario)
-            ending = story.play(resources)
+            middle = story.begin(resources)
+            if arguments.keep == options.BROKEN:
+                keep.keep_broken(screen, story.cloud, middle)
+            ending = story.end(middle)
             endings.append(ending)
             problems += ending.problems
             if arguments.keep:
                 conclude(screen, problems, arguments.stock)
-                keep.keep(screen, story.cloud, 1 if problems else 0)
+                keep.keep_healed(screen, story.cloud, 1 if problems else 0)
     if arguments.both:
         show_side_by_side(screen, *endings)
     if not arguments.keep:

@@ -10,6 +10,8 @@ from nova_bdm_cleanup.tests.cloud import damage
 #: The scenarios of the story, in this order.
 STORY = ('attachment-deleted', 'volume-deleted', 'status-reset',
          'attached-elsewhere', 'stale-attachment')
+#: When the cloud is kept: after the hard reboot, or before it.
+HEALED, BROKEN = 'healed', 'broken'
 
 
 def parse() -> argparse.Namespace:
@@ -33,8 +35,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         '--list', action='store_true', help='list the scenarios and exit')
     parser.add_argument(
-        '--keep', action='store_true',
-        help='keep the cloud running at the end, for the openstack command')
+        '--keep', nargs='?', const=HEALED, choices=(HEALED, BROKEN),
+        help='keep the cloud running at the end, for the openstack command; '
+             '--keep=broken stops before the hard reboot and prints commands '
+             'to practise with')
     parser.add_argument(
         '--nova', metavar='RELEASE', type=int, default=34,
         choices=range(25, 35),
@@ -43,4 +47,11 @@ def parse() -> argparse.Namespace:
     if arguments.both and arguments.keep:
         parser.error('--both makes two clouds one after the other; use --keep '
                      'without --both')
+    if arguments.keep == BROKEN and arguments.stock:
+        parser.error('--keep=broken is practice with the plugin; use it '
+                     'without --stock')
+    if (arguments.keep == BROKEN and arguments.scenario
+            and damage.DAMAGE[arguments.scenario].status is None):
+        parser.error(f'the plugin removes nothing in {arguments.scenario}; '
+                     'use another scenario with --keep=broken')
     return arguments

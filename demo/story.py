@@ -30,6 +30,20 @@ _HOSTS = ('compute1', 'compute2')
 
 
 @dataclasses.dataclass
+class Middle:
+    """The story before the hard reboot.
+
+    :ivar server: the server with the damaged volumes
+    :ivar damaged: the damage to each damaged volume, by id
+    :ivar before: the cloud
+    """
+
+    server: fixture.Server
+    damaged: dict[str, Damage]
+    before: snapshot.Snapshot
+
+
+@dataclasses.dataclass
 class Ending:
     """The end of the story.
 
@@ -62,18 +76,24 @@ class Story:
         self._scenarios = [DAMAGE[name] for name in (
             [scenario] if scenario else options.STORY)]
         self._names: dict[str, str] = {}
-        #: The cloud; it runs after :meth:`play`.
+        #: The cloud; it runs after :meth:`begin`.
         self.cloud = fixture.Cloud(plugin=plugin, hosts=_HOSTS)
 
-    def play(self, resources: contextlib.ExitStack) -> Ending:
-        """Play the story.
+    def begin(self, resources: contextlib.ExitStack) -> Middle:
+        """Play the story up to the hard reboot.
 
         :param resources: the stack that stops the cloud; the caller closes it
             when the cloud is no longer used
         """
         server = self._set_up(resources)
         damaged = self._damage(server)
-        before = self._look(server, damaged, 'Before the hard reboot')
+        return Middle(server, damaged, self._look(
+            server, damaged, 'Before the hard reboot'))
+
+    def end(self, middle: Middle) -> Ending:
+        """Play the hard reboot and what comes after it."""
+        server, damaged, before = (
+            middle.server, middle.damaged, middle.before)
         self._reboot(server)
         after = self._look(server, damaged, 'After the hard reboot')
         timeline = self.cloud.timeline(server.id, *damaged)

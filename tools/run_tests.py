@@ -66,7 +66,7 @@ class Result:
 
 def unit(python: str, arguments: list[str]) -> Result:
     """Run the unit tests in a virtual environment of some interpreter."""
-    return _stestr('unit', _unit_environment(python), UNIT, arguments, {})
+    return _stestr('unit', unit_environment(python), UNIT, arguments, {})
 
 
 def functional(nova: int, threads: bool, arguments: list[str],
@@ -106,7 +106,7 @@ def search(arguments: list[str]) -> Result:
     return Result('search', passed, failed, code=code)
 
 
-def _unit_environment(python: str) -> pathlib.Path:
+def unit_environment(python: str) -> pathlib.Path:
     """Return the Python of an environment with the test requirements."""
     version = subprocess.run(
         [python, '-c', 'import sys; print("%d.%d" % sys.version_info[:2])'],

@@ -4,7 +4,7 @@
 Cinder needs both: before it lets a user delete an attachment, it exchanges
 the user's token for a catalogue with Nova's address, and before it creates a
 volume from an image, it looks the image up.  The ``openstack`` command needs
-the tokens, too.
+the tokens, too, and looks projects up by name and by id.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import threading
 from typing import Any
+from urllib import parse
 import uuid
 
 from nova_bdm_cleanup.tests.cloud import identity, web
@@ -28,6 +29,7 @@ _IMAGE = {
     'checksum': None, 'owner': None, 'virtual_size': None,
     'created_at': '2026-01-01T00:00:00Z',
     'updated_at': '2026-01-01T00:00:00Z'}
+_DOMAIN = {'id': 'default', 'name': 'Default'}
 
 
 class StandIn:
@@ -39,6 +41,8 @@ class StandIn:
     def __init__(self) -> None:
         #: The users that can log in with a password, by name.
         self.users: dict[str, identity.Caller] = {}
+        #: The names of projects, by id; the name of any other is its id.
+        self.projects: dict[str, str] = {}
         #: The expiry of tokens; an expired one is requested again with
         #: every request.
         self.expires_at = self.NO_EXPIRY
@@ -78,6 +82,8 @@ class _Handler(web.Handler):
         path = self.path.partition('?')[0].strip('/').split('/')
         if path[0] == 'identity' and path[-1] == 'tokens':
             self._token(self.headers.get('X-Subject-Token', ''))
+        elif path[:3] == ['identity', 'v3', 'projects']:
+            self._projects(*map(parse.unquote, path[3:4]))
         elif path[0] == 'identity':
             self._json(200, {'version': {
                 'id': 'v3.14', 'status': 'stable',
@@ -109,6 +115,41 @@ class _Handler(web.Handler):
             return
         self._token(caller.token, status=201)
 
+    def _projects(self, project: str | None = None) -> None:
+        """Show one project, or list those that the query names.
+
+        As in Keystone, a member sees only the project of its token, and
+        cannot list.
+        """
+        try:
+            caller = identity.Caller.from_token(
+                self.headers.get('X-Auth-Token', ''))
+        except ValueError:
+            self._json(401, {'error': {
+                'code': 401, 'message': 'unknown token'}})
+            return
+        if project != caller.project and 'admin' not in caller.roles:
+            self._json(403, {'error': {
+                'code': 403, 'message': 'You are not authorized to perform '
+                                        'the requested action.'}})
+            return
+        every = {identifier: {
+            'id': identifier, 'name': name, 'domain_id': _DOMAIN['id'],
+            'enabled': True, 'is_domain': False, 'options': {}, 'tags': [],
+            'parent_id': _DOMAIN['id'], 'description': '', 'links': {}}
+            for identifier, name in self.stand_in.projects.items()}
+        if project is None:
+            names = parse.parse_qs(parse.urlsplit(self.path).query).get('name')
+            self._json(200, {'links': {}, 'projects': [
+                each for each in every.values()
+                if not names or each['name'] in names]})
+        elif project in every:
+            self._json(200, {'project': every[project]})
+        else:
+            self._json(404, {'error': {
+                'code': 404,
+                'message': f'Could not find project: {project}.'}})
+
     def _token(self, token: str, status: int = 200) -> None:
         try:
             caller = identity.Caller.from_token(token)
@@ -116,15 +157,16 @@ class _Handler(web.Handler):
             self._json(404, {'error': {
                 'code': 404, 'message': 'unknown token'}})
             return
-        domain = {'id': 'default', 'name': 'Default'}
         self._json(status, {'token': {
             'methods': ['token'], 'audit_ids': [uuid.uuid4().hex],
             'issued_at': '2026-01-01T00:00:00.000000Z',
             'expires_at': self.stand_in.expires_at,
             'user': {'id': caller.user, 'name': caller.user,
-                     'domain': domain},
-            'project': {'id': caller.project, 'name': caller.project,
-                        'domain': domain},
+                     'domain': _DOMAIN},
+            'project': {'id': caller.project,
+                        'name': self.stand_in.projects.get(
+                            caller.project, caller.project),
+                        'domain': _DOMAIN},
             'roles': [{'id': role, 'name': role} for role in caller.roles],
             'catalog': identity.catalogue.token_body(caller.project)}},
             X_Subject_Token=token)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import configparser
 import os
 import pathlib
 import re
@@ -12,17 +13,20 @@ import sys
 import tempfile
 from typing import Any
 
+import fixtures
 import requests
 import testtools
 
+from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.cloud import cinder, identity
 
-DEMO = pathlib.Path(__file__).resolve().parents[3] / 'demo'
+CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
+DEMO = CHECKOUT / 'demo'
 #: Long enough for a busy machine.
 TIMEOUT = 300
 
 
-class DemoTest(testtools.TestCase):
+class _DemoTestCase(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -51,6 +55,9 @@ class DemoTest(testtools.TestCase):
             if text in line:
                 return output
         raise AssertionError(f'{text!r} is missing in:\n{output}')
+
+
+class DemoTest(_DemoTestCase):
 
     def test_tables_match_cloud(self):
         process = self.start('--keep')
@@ -114,3 +121,101 @@ class DemoTest(testtools.TestCase):
         output, _ = process.communicate(timeout=TIMEOUT)
         self.assertEqual(0, process.returncode)
         self.assertIn('* attached-elsewhere ', output)
+
+    def test_broken_needs_the_plugin(self):
+        for arguments in (('--both',), ('--stock',),
+                          ('--scenario', 'root-detached')):
+            refused = subprocess.run(
+                [sys.executable, str(DEMO), '--keep=broken', *arguments],
+                stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            self.assertEqual(2, refused.returncode, arguments)
+            self.assertIn(arguments[-1], refused.stderr)
+
+
+class PracticeTest(_DemoTestCase):
+    """The damaged cloud, and the lines to type."""
+
+    def setUp(self):
+        super().setUp()
+        self.process = self.start('--keep=broken')
+        output = self.read_until(self.process, 'Ctrl-C stops')
+        lines = re.findall(r'(?m)^   \$ (.+)$', output.split('prepare')[1])
+        enter, install, *self.lines = lines
+        self.assertIn(f'{CHECKOUT}[cli]', install)
+        # What the line for pip leaves, without its downloads.
+        self.shell = f'{enter}\n{self.lines.pop(0)}\n'
+        self.environment = self.install()
+
+    def install(self) -> dict[str, str]:
+        """Install both commands, with the clients of the unit tests.
+
+        :returns: the environment of a shell that finds them
+        """
+        sys.path.insert(0, str(CHECKOUT / 'tools'))
+        try:
+            import run_tests
+        finally:
+            sys.path.pop(0)
+        python = run_tests.unit_environment(sys.executable)
+        site = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        setup = configparser.ConfigParser(delimiters=('=',),
+                                          interpolation=None)
+        setup.read(CHECKOUT / 'setup.cfg')
+        info = site / 'nova_bdm_cleanup-0.dist-info'
+        info.mkdir()
+        (info / 'METADATA').write_text(
+            'Metadata-Version: 2.1\nName: nova-bdm-cleanup\nVersion: 0\n')
+        (info / 'entry_points.txt').write_text('\n'.join(
+            '[%s]%s' % point for point in setup.items('options.entry_points')))
+        for name, module in (
+                ('openstack', 'openstackclient.shell'),
+                ('nova-bdm-cleanup', 'nova_bdm_cleanup.admin.main')):
+            script = site / name
+            script.write_text(
+                f'#!/bin/sh\nexec {python} -W ignore -m {module} "$@"\n')
+            script.chmod(0o755)
+        return {'PATH': f'{site}:{os.environ["PATH"]}', 'HOME': str(site),
+                'PYTHONPATH': f'{site}:{CHECKOUT}', 'PYTHONSAFEPATH': '1',
+                'PYTHONDONTWRITEBYTECODE': '1'}
+
+    def type(self, line: str, code: int = 0) -> str:
+        """Run a line in a shell; return its output.
+
+        :param code: the expected exit code
+        """
+        done = subprocess.run(
+            ['sh', '-c', self.shell + line], stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env=self.environment, timeout=TIMEOUT)
+        self.assertEqual(code, done.returncode, f'{line}\n{done.stdout}')
+        return done.stdout
+
+    def test_six_lines(self):
+        audit, explain, clean, look, undo, again = self.lines
+        found = self.type(audit, ExitCode.FINDINGS)
+        # The audit shows the reason to explain and the command to clean.
+        self.assertIn(explain.split()[-1], found)
+        self.assertIn(clean, found)
+        self.assertIn(explain.split()[-1], self.type(explain))
+        removed = self.type(f'{clean} --yes')
+        self.assertIn('removed', removed)
+        self.assertEqual(2, self.type(look).count('healthy'))
+        commands = self.type(undo)
+        self.assertEqual(2, commands.count('server add volume'))
+        self.type(commands)
+        self.assertEqual(4, self.type(look).count('healthy'))
+        self.type(again)
+        self.process.send_signal(signal.SIGINT)
+        self.assertEqual(0, self.process.wait(TIMEOUT))
+
+    def test_project(self):
+        """Audit a project by its name and by its id."""
+        project = self.type('openstack project show -f value -c id demo')
+        for named in ('demo', project.strip()):
+            self.assertIn('volume-missing', self.type(
+                f'openstack bdm audit --project {named}', ExitCode.FINDINGS))
+        self.type('openstack bdm audit --project admin')
+        self.type('openstack bdm audit --project nothing', ExitCode.BAD_INPUT)
+        # A member must not look up projects.
+        self.type('openstack --os-cloud owner bdm audit --project demo',
+                  ExitCode.REFUSED)
