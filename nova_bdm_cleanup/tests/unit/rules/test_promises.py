@@ -280,7 +280,7 @@ class NeverRemovedTest(base.TestCase):
     @hypothesis.given(cases())
     def test_a_half_moved_disk_is_left_to_a_person(self, case: Case) -> None:
         """Quote "disks are only ``reserved`` or have the other host's address
-        [...]. See the end of the runbook" (risks).
+        [...] (end of the runbook)" (risks).
         """
         seen = case.seen
         for finding in case.plan.due:
