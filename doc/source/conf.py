@@ -13,6 +13,7 @@ extensions = [
     'code_tables',
     'oslo_config.sphinxconfiggen',
     'oslo_config.sphinxext',
+    'page_links',
 ]
 
 project = 'nova-bdm-cleanup'

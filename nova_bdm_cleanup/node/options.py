@@ -75,8 +75,10 @@ Refuse to start nova-compute when the plugin is on but cannot work.
 
 The plugin installs itself only into a Nova whose methods and signatures it
 knows, and only with valid options. Otherwise it logs one CRITICAL line, leaves
-Nova as it is, and nova-compute starts without it. Set this to ``true`` where a
-compute node without the cleanup must not go into service.
+Nova as it is, and nova-compute starts without it. Set this to ``true`` where
+such a compute node must not go into service. It has no effect where the
+package is not installed, for example after an upgrade: then nothing of it is
+loaded.
 """),
     cfg.ListOpt(
         'triggers',

@@ -23,6 +23,17 @@ RUNBOOK = ROOT / 'nova_bdm_cleanup' / 'runbook.rst'
 #: Pages with whole log lines.
 LINES = (GUIDE / 'log-lines.rst', GUIDE / 'get-started.rst')
 
+#: Pages that a forge shows readably: they have no roles and no directives of
+#: Sphinx but these.
+PLAIN = tuple(GUIDE / name for name in (
+    'get-started.rst', 'install.rst', 'security.rst', 'tested.rst'))
+OF_SPHINX = re.compile(
+    r'(?<!`):(?:doc|ref|term|option|download):`'
+    r'|^ *\.\. (?!code-block::|list-table::|image::|_)\S+::', re.M)
+
+#: A link to a file, in a page.
+LINK = re.compile(r'`[^`<]*<([\w./-]+\.rst)(?:#[\w-]+)?>`__')
+
 #: A log line, with ids shortened.
 LINE = re.compile(
     r' +(DEBUG|INFO|WARNING|ERROR) \.\.\. '
@@ -80,19 +91,27 @@ class DocumentationTest(base.TestCase):
                 self.assertTrue('reason=%s ' % reason in line
                                 or '(%s)' % reason in line, line)
 
-    def test_parts_of_other_pages_exist(self) -> None:
-        """Check the words between which a page includes another one."""
-        included = 0
-        for page in sorted(GUIDE.rglob('*.rst')):
-            for name, bounds in re.findall(
-                    r'^\.\. literalinclude:: (.*)\n((?:   :.*\n)*)',
-                    page.read_text(encoding='utf-8'), re.M):
-                for words in re.findall(
-                        r':(?:start-after|end-before): (.*)', bounds):
-                    self.assertIn(words, (page.parent / name).read_text(
-                        encoding='utf-8'), page)
-                    included += 1
-        self.assertGreater(included, 0)
+    def test_links_of_the_readme_lead_to_pages_without_sphinx(self) -> None:
+        """Check that a forge shows what the README links to."""
+        readme = ROOT / 'README.rst'
+        for page in (readme, *PLAIN):
+            text = page.read_text(encoding='utf-8')
+            self.assertEqual([], OF_SPHINX.findall(text), page)
+            for link in LINK.findall(text):
+                self.assertTrue((page.parent / link).exists(), (page, link))
+        self.assertEqual(
+            {*PLAIN, ROOT / 'CONTRIBUTING.rst'},
+            {ROOT / link for link in LINK.findall(
+                readme.read_text(encoding='utf-8'))})
+
+    def test_the_first_output_of_an_audit_is_of_a_real_one(self) -> None:
+        page = (GUIDE / 'get-started.rst').read_text(encoding='utf-8')
+        played = {line.strip() for line in (
+            GUIDE / 'a-night.rst').read_text(encoding='utf-8').split('\n')}
+        shown = re.findall(r'^   (Nothing .*|\d+\. openstack .*|\d+ find.*)',
+                           page, re.M)
+        self.assertEqual(3, len(shown))
+        self.assertLessEqual(set(shown), played)
 
     def test_every_audit_event_has_a_section(self) -> None:
         entries = dict(re.findall(
@@ -109,7 +128,7 @@ class DocumentationTest(base.TestCase):
             text = page.read_text(encoding='utf-8')
             shown = [form.match(line) for line in text.split('\n')
                      if re.match(r' +[A-Z]+ .*event=', line)]
-            self.assertGreater(len(shown), 4)
+            self.assertGreater(len(shown), 1)
             for line in shown:
                 assert line is not None, page
                 self.assertIn(line['event'], events())
