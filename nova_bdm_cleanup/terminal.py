@@ -55,10 +55,11 @@ class ExitCode(enum.IntEnum):
     #: An argument or the configuration is wrong.
     BAD_INPUT = 2
 
-    #: The journal, the credentials or a check forbid it; nothing was changed.
+    #: The journal, the credentials or a check forbid it, or an API does not
+    #: answer; nothing was changed.
     REFUSED = 3
 
-    #: Some of it was not done, or is not known to be done.
+    #: Some of it was not done or not read, or is not known to be done.
     PARTLY = 4
 
     #: Something is inconsistent (or would be done), and nothing was changed.
@@ -67,7 +68,7 @@ class ExitCode(enum.IntEnum):
     #: The operator interrupted it; 128 and the number of the signal.
     INTERRUPTED = 130
 
-    #: The tool itself broke, or was interrupted.
+    #: The tool itself broke.
     BROKEN = 255
 
 

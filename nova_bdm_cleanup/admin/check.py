@@ -89,6 +89,15 @@ class Checks(upgradecheck.UpgradeCommands):
         # Wrong values fail the check of the options, and no other.
         validation.forget_wrong_values(conf)
 
+    def files_read(self) -> _Found:
+        """Name the configuration files that the checks are about."""
+        read = [*self._conf.config_file, *(
+            '%s/*.conf' % path for path in self._conf.config_dir)]
+        if not read:
+            return Code.WARNING, ('no configuration file was found: give '
+                                  '--config-file')
+        return Code.SUCCESS, 'read: ' + ', '.join(read)
+
     def plugin(self) -> _Found:
         """Check that nova-compute finds the plugin, and may use it."""
         points = [p for d in metadata.distributions() for p in d.entry_points
@@ -254,6 +263,7 @@ class Checks(upgradecheck.UpgradeCommands):
             nova_context.get_admin_context()))
 
     _upgrade_checks = tuple((title, _guarded(check)) for title, check in (
+        ('Configuration files', files_read),
         ('Plugin', plugin),
         ('Nova', nova),
         ('os-brick', os_brick),

@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return code
     except KeyboardInterrupt:
-        return _complain('interrupted', ExitCode.BROKEN)
+        return _complain('interrupted', ExitCode.INTERRUPTED)
     except Exception as exc:
         if args.debug:
             traceback.print_exc()

@@ -110,7 +110,7 @@ def status_of(host: str, path: str, now: float,
     if process is None:
         others = processes.hosts()
         return Status(
-            State.NOT_ACTIVE, 'not running in any nova-compute named %s; %s'
+            State.NOT_ACTIVE, 'not running yet in a nova-compute named %s; %s'
             % (host, 'for %s, give its --config-file' % ' or '.join(others)
                if others else remedy), option_problems, others=others)
     last = store.last_round()

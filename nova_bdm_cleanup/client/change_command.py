@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 import collections
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 import sys
 from typing import Any
 
@@ -21,6 +21,9 @@ from nova_bdm_cleanup.client.cloud.changes import (
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.terminal import ExitCode
 
+#: The end of the last line, where it is so.
+_UNCHANGED = 'nothing was changed'
+
 
 class ChangeCommand(output.BdmCommand):
     """A command that shows changes, asks, makes them and shows the results."""
@@ -29,9 +32,13 @@ class ChangeCommand(output.BdmCommand):
     verb = ''
     thing = ''
 
-    #: The columns of the results, and those of the question.
+    #: The columns of the results, and those of the question: the rows are
+    #: grouped by the first one.
     columns: tuple[str, ...] = ()
     asked: tuple[str, ...] = ()
+
+    # It ends early only before it has changed anything.
+    without_answer = ExitCode.REFUSED
 
     def row(self, result: Result) -> tuple[Any, ...]:
         """Return the cells of the columns."""
@@ -57,6 +64,10 @@ class ChangeCommand(output.BdmCommand):
             help='Do not stop at the first failure')
         return parser
 
+    def refusal(self, error: Exception) -> str:
+        words = str(error)
+        return words if _UNCHANGED in words else words + '; ' + _UNCHANGED
+
     def need_terminal(self, args: argparse.Namespace) -> None:
         """Require a terminal to ask on, before anything else is done."""
         if not (args.yes or args.dry_run) and (
@@ -81,14 +92,11 @@ class ChangeCommand(output.BdmCommand):
             if len(todo) > args.max:
                 self.note('It needs --max %d', len(todo))
         elif len(todo) > args.max:
-            raise errors.Refused('%s to do, and --max allows %d; nothing was '
-                                 'changed' % (count, args.max))
+            raise errors.Refused('%s to do, and --max allows %d' % (
+                count, args.max))
         elif todo:
             self.progress.clear()
-            asked = [self.columns.index(name) for name in self.asked]
-            self.app.stderr.write('%s\n' % terminal.table(
-                self.asked, [[self.row(r)[i] for i in asked]
-                             for r in planned]))
+            self.app.stderr.writelines(self._question(planned))
             if not args.yes:
                 self._ask('%s %s? [y/N] ' % (self.verb, count))
             made = changes.make_all(todo, args.keep_going, self.progress)
@@ -103,6 +111,17 @@ class ChangeCommand(output.BdmCommand):
             else ExitCode.PARTLY)
         return self.columns, [self.row(r) for r in results]
 
+    def _question(self, planned: Iterable[Result]) -> Iterator[str]:
+        """Yield the lines that show the changes before the question."""
+        indexes = [self.columns.index(name) for name in self.asked]
+        groups: dict[str, list[list[str]]] = {}
+        for result in planned:
+            first, *cells = (self.row(result)[i] for i in indexes)
+            groups.setdefault(first, []).append(cells)
+        for first, rows in groups.items():
+            yield '%s %s\n%s\n' % (self.asked[0], first, terminal.columns(
+                rows, indent='  '))
+
     def _ask(self, question: str) -> None:
         self.app.stderr.write(question)
         self.app.stderr.flush()
@@ -112,13 +131,13 @@ class ChangeCommand(output.BdmCommand):
             self.app.stderr.write('\n')
             raise
         if answer.strip().lower() not in ('y', 'yes'):
-            raise errors.Refused('nothing was changed')
+            raise errors.Refused(_UNCHANGED)
 
     def _sum_up(self, results: Sequence[Result], made: Results) -> None:
         counts = collections.Counter(r.status for r in results)
         totals = ', '.join('%d %s' % (counts[s], s) for s in counts)
         if all(status.is_untried for status in counts):
-            totals += '; nothing was changed'
+            totals += '; ' + _UNCHANGED
         elif made.is_interrupted:
             totals = 'interrupted: ' + totals
         elif made.is_stopped:

@@ -12,6 +12,7 @@ from nova_bdm_cleanup.client.cloud import plan_file, reboot
 from nova_bdm_cleanup.client.cloud.changes import Result, Status
 from nova_bdm_cleanup.client.cloud.findings import CloudFinding
 from nova_bdm_cleanup.client.cloud.inspection import Cloud
+from nova_bdm_cleanup.client.cloud.nova import Nova
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules.reasons import Remedy
 
@@ -25,13 +26,17 @@ class CleanBdm(change_command.ChangeCommand):
     stopped servers are cleaned, too; a stopped server runs afterwards, unless
     --stop-again is given.
 
-    The compute host must have the plugin in mode enforce: a reboot without it
-    does not remove anything, and may leave the server in ERROR. Servers that
-    an operator must look at first are refused.
+    The compute host must have the plugin in mode enforce. "removed" is shown
+    only for what the plugin has removed: it records an event in the server's
+    reboot. From Nova 28 on a reboot without the plugin can remove a mapping,
+    too, and leave the device on the host: this is shown as "gone", and the
+    command stops. Servers that an operator must look at first, and servers
+    that are locked, are refused.
 
     Exit codes: 0 all was cleaned or there is nothing, 5 there is something to
-    clean (with --dry-run), 4 some of it was not cleaned, 3 refused, 2 bad
-    input, 130 interrupted, 255 the command itself failed.
+    clean (with --dry-run), 4 some of it was not cleaned, 3 refused, or an API
+    does not answer, and nothing was changed, 2 bad input, 130 interrupted,
+    255 the command itself failed.
     """
 
     verb = 'Hard-reboot'
@@ -41,7 +46,7 @@ class CleanBdm(change_command.ChangeCommand):
     asked = ('Server', 'Volume', 'Reason')
 
     short = ('Volume', 'Reason', 'Result')
-    below = ('Server',)
+    below = ('Server', 'Result')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -56,6 +61,9 @@ class CleanBdm(change_command.ChangeCommand):
             help='Stop servers again that were stopped before: their guests '
                  'run only for a moment')
         parser.add_argument(
+            '--locked', action='store_true',
+            help='Also reboot servers that their owners have locked')
+        parser.add_argument(
             '--timeout', metavar='<seconds>', type=output.number,
             default=600,
             help='How long to wait for one reboot (default: 600)')
@@ -68,41 +76,44 @@ class CleanBdm(change_command.ChangeCommand):
         plan = plan_file.read_plan(args.plan) if args.plan else ()
         cloud = self.connect(args)
         cloud.cinder.prove_admin()
-        todo, known = (self._planned(cloud, plan) if args.plan
-                       else self._named(cloud, [
-                           cloud.nova.find(name, args.all_projects).id
-                           for name in args.servers]))
+        todo, known = (
+            self._planned(cloud, plan, args.locked) if args.plan
+            else self._named(cloud, [
+                cloud.nova.find(name, args.all_projects).id
+                for name in args.servers], args.locked))
         for each in todo:
-            self._announce(each, args.stop_again)
+            self._announce(each, args.stop_again, cloud.nova)
         return self.carry_out(
-            args, [reboot.Reboot(cloud, args.timeout, p, args.stop_again)
+            args, [reboot.Reboot(cloud, args.timeout, p, args.stop_again,
+                                 args.locked)
                    for p in todo], known)
 
     def row(self, result: Result) -> tuple[Any, ...]:
         finding = result.subject
         if not isinstance(finding, CloudFinding):
-            return (finding.id, finding.host, *[None] * 4, result.text)
+            return (finding.id, finding.host, *[None] * 4, result)
         return (finding.server, finding.host, finding.volume,
                 finding.attachment, finding.device, str(finding.reason),
-                result.text)
+                result)
 
-    def _named(self, cloud: Cloud, servers: Sequence[str]
+    def _named(self, cloud: Cloud, servers: Sequence[str], locked_too: bool
                ) -> tuple[list[reboot.RebootPreview], list[Result]]:
         """Return reboots and refusals for the servers on the command line."""
         todo: list[reboot.RebootPreview] = []
         known: list[Result] = []
         for server in dict.fromkeys(servers):
-            now = reboot.preview(cloud, server)
+            now = reboot.preview(cloud, server, locked_too)
             if now.refusals:
                 known += _refused(now, now.findings or (now.server,))
             elif now.findings:
                 todo.append(now)
             else:
-                self._announce(now, False)
+                self._announce(now)
                 self.note('Server %s: there is nothing to clean', server)
         return todo, known
 
-    def _planned(self, cloud: Cloud, plan: Sequence[CloudFinding]
+    def _planned(self, cloud: Cloud, plan: Sequence[CloudFinding],
+                 locked_too: bool
                  ) -> tuple[list[reboot.RebootPreview], list[Result]]:
         """Return the reboots that a plan still needs, and known results."""
         todo: list[reboot.RebootPreview] = []
@@ -116,7 +127,7 @@ class CleanBdm(change_command.ChangeCommand):
         looks = {}
         for server, findings in wanted.items():
             try:
-                looks[server] = reboot.preview(cloud, server)
+                looks[server] = reboot.preview(cloud, server, locked_too)
                 known += looks[server].over(findings)
             except errors.BadInput as exc:
                 known += [Result(i, Status.SKIPPED, str(exc))
@@ -138,8 +149,12 @@ class CleanBdm(change_command.ChangeCommand):
                 todo.append(now)
         return todo, known
 
-    def _announce(self, plan: reboot.RebootPreview, stop_again: bool) -> None:
-        """Print what the operator must know before a reboot."""
+    def _announce(self, plan: reboot.RebootPreview, stop_again: bool = False,
+                  nova: Nova | None = None) -> None:
+        """Print what the operator must know before a reboot.
+
+        :param nova: None: it is not rebooted
+        """
         server = plan.server
         words = list(dict.fromkeys(
             'a reboot does not release volume %s (%s): %s' % (
@@ -157,11 +172,14 @@ class CleanBdm(change_command.ChangeCommand):
                 for f in plan.not_connected]
         for text in words:
             self.note('Server %s: %s', server.id, text)
-        if not plan.findings:
+        if nova is None:
             return
+        sign = reboot.last_sign(nova, server.id)
         self.note('Server %s (%s) is hard-rebooted on host %s, whose '
-                  'nova-compute must have bdm-cleanup in mode enforce%s',
+                  'nova-compute must have bdm-cleanup in mode enforce: %s%s',
                   server.id, server.name, server.host or '-',
+                  sign or 'no event of this server shows it, and the APIs do '
+                  'not tell; "nova-bdm-cleanup status" on the host does',
                   '' if server.status != 'SHUTOFF' else
                   '; it is stopped now, and is stopped again when it has '
                   'started' if stop_again else

@@ -16,6 +16,7 @@ from typing import Any, Callable
 from osc_lib.command import command
 
 from nova_bdm_cleanup import terminal
+from nova_bdm_cleanup.client.cloud.changes import Result
 from nova_bdm_cleanup.client.cloud.findings import Action, Advice, CommandLine
 from nova_bdm_cleanup.client.cloud.inspection import Cloud
 from nova_bdm_cleanup.openstack import errors
@@ -30,6 +31,12 @@ _INTERVAL = 0.1
 
 #: A step that ends earlier needs no line.
 _PATIENCE = 1.0
+
+#: How far the lines below a table are indented at most.
+_MAX_INDENT = 4
+
+#: The cells whose parts are shown in several places.
+_PARTED = (Action, Advice, Result)
 
 #: The output of a command: its columns, and the cells of each row.
 Rows = tuple[Sequence[str], Iterable[Sequence[Any]]]
@@ -92,6 +99,9 @@ class BdmCommand(command.Lister):
     #: The last line, on standard error; empty: none.
     last_line = ''
 
+    #: The exit code where an API does not answer.
+    without_answer = ExitCode.PARTLY
+
     #: The state after an interrupt, in words.
     interrupted = 'interrupted; nothing was changed'
 
@@ -127,9 +137,9 @@ class BdmCommand(command.Lister):
         except errors.BadInput as exc:
             problem, code = exc, ExitCode.BAD_INPUT
         except (errors.Refused, errors.Conflict) as exc:
-            problem, code = exc, ExitCode.REFUSED
+            problem, code = self.refusal(exc), ExitCode.REFUSED
         except errors.ApiError as exc:
-            problem, code = exc, ExitCode.PARTLY
+            problem, code = self.refusal(exc), self.without_answer
         except KeyboardInterrupt:
             problem, code = self.interrupted, ExitCode.INTERRUPTED
         except BrokenPipeError:
@@ -154,15 +164,14 @@ class BdmCommand(command.Lister):
         must not control a terminal or a spreadsheet.
         """
         shown_as = _AS_IT_IS.get(args.formatter, terminal.printable)
-        cells = list(data)
-        rows = [[shown_as(str(c)) if isinstance(c, (str, Action, Advice))
-                 else c
-                 for c in row] for row in cells]
+        rows = [list(row) for row in data]
         below: list[str] = []
         self.progress.clear()
         if self.is_for_people(args):
-            below = list(self._below(column_names, cells))
+            below = list(self._below(column_names, rows))
             column_names, rows = self._shortened(args, column_names, rows)
+        rows = [[shown_as(str(c)) if isinstance(c, (str, *_PARTED)) else c
+                 for c in row] for row in rows]
         shown = 0
         if rows or not self.is_for_people(args):
             shown = super().produce_output(args, column_names, rows)
@@ -172,6 +181,10 @@ class BdmCommand(command.Lister):
         if self.last_line:
             self.note('%s', self.last_line)
         return shown
+
+    def refusal(self, error: Exception) -> str:
+        """Return the last line of a command that has ended early."""
+        return str(error)
 
     def is_for_people(self, args: argparse.Namespace) -> bool:
         """Return whether it is a table without chosen columns."""
@@ -188,17 +201,24 @@ class BdmCommand(command.Lister):
         return (
             ['#', *(name if name in args.sort_columns
                     else name.split()[-1] for name in wanted)],
-            [[number, *('-' if row[i] is None else row[i] for i in indexes)]
+            [[number, *(_brief(row[i]) for i in indexes)]
              for number, row in enumerate(rows, 1)])
 
     def _below(self, columns: Sequence[str],
                rows: Iterable[Sequence[Any]]) -> Iterator[str]:
-        """Yield the texts too long for a column; no command is broken."""
+        """Yield the texts too long for a column, each once.
+
+        No command is broken.
+        """
         width = shutil.get_terminal_size().columns
+        numbers: dict[tuple[str, ...], list[int]] = {}
         for number, row in enumerate(rows, 1):
-            indent = ' ' * len('%d. ' % number)
-            lead = '%d. ' % number
-            for text in self.sentences(dict(zip(columns, row))):
+            texts = tuple(self.sentences(dict(zip(columns, row))))
+            numbers.setdefault(texts, []).append(number)
+        for texts, alike in numbers.items():
+            lead = _ranges(alike) + '. '
+            indent = ' ' * min(len(lead), _MAX_INDENT)
+            for text in texts:
                 shown = terminal.printable(text)
                 if isinstance(text, CommandLine):
                     yield lead + shown
@@ -214,7 +234,7 @@ class BdmCommand(command.Lister):
         for name in self.below:
             if row[name]:
                 yield from row[name].lines if isinstance(
-                    row[name], (Action, Advice)) else (str(row[name]),)
+                    row[name], _PARTED) else (str(row[name]),)
 
     def say(self, text: object) -> None:
         """Print a line that the operator must see, also with --quiet."""
@@ -247,6 +267,24 @@ def _in_a_spreadsheet(text: str) -> str:
 #: The formats for other programs.  All others may be shown on a terminal.
 _AS_IT_IS: dict[str, Callable[[str], str]] = {
     'csv': _in_a_spreadsheet, 'json': str, 'yaml': str}
+
+
+def _brief(cell: Any) -> Any:
+    """Return what fits a column of a cell."""
+    if isinstance(cell, Result):
+        return str(cell.status)
+    return '-' if cell is None else cell
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """Return ascending numbers such as "1-3, 5"."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and found[-1][-1] == number - 1:
+            found[-1][1:] = [number]
+        else:
+            found.append([number])
+    return ', '.join('-'.join(map(str, ends)) for ends in found)
 
 
 def several(count: int, what: str) -> str:

@@ -48,7 +48,7 @@ class ReleaseBdm(change_command.ChangeCommand):
     asked = ('Volume', 'Attachment', 'Call')
 
     short = ('Volume', 'Call', 'Result')
-    below = ('Attachment', 'Explanation')
+    below = ('Attachment', 'Result', 'Explanation')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -112,7 +112,7 @@ class ReleaseBdm(change_command.ChangeCommand):
     def row(self, result: Result) -> tuple[Any, ...]:
         step = result.subject
         return (step.volume, step.attachment_id, step.server, step.host,
-                step.call and str(step.call), result.text, step.advice)
+                step.call and str(step.call), result, step.advice)
 
     def _find(self, cloud: Cloud, server: str | None) -> list[CloudFinding]:
         """Return the findings of an audit that can be released."""

@@ -30,7 +30,7 @@ from nova_bdm_cleanup.node.cleanup.ports import RebootLost
 from nova_bdm_cleanup.node.cleanup.triggers import InstanceHost, Trigger
 from nova_bdm_cleanup.node.neighbours import Disk, Neighbours
 from nova_bdm_cleanup.openstack.deadline import Deadline
-from nova_bdm_cleanup.rules import facts, spelling
+from nova_bdm_cleanup.rules import action_events, facts, spelling
 from nova_bdm_cleanup.rules.reasons import Reason
 
 LOG = logging.getLogger(__name__)
@@ -277,22 +277,9 @@ class NovaInstance:
                 'plugin': VERSION,
                 'nova': nova_version.version_string()}
 
-    def report(self, finding: facts.Finding) -> None:
-        # The name is the only part of an event that every microversion and
-        # every user is shown.
-        event = 'bdm_cleanup removed %s (%s)' % (
-            'mapping %s of volume %s' % (finding.bdm.uuid, finding.volume_id)
-            if finding.bdm and finding.reason is Reason.DUPLICATE_MAPPING
-            else 'volume %s' % finding.volume_id if finding.bdm
-            else 'attachment %s' % finding.attachment_id, finding.reason)
-        self.record_event(event)
-
-    def report_not_connected(self, finding: facts.Finding) -> None:
-        self.record_event(facts.NOT_CONNECTED_EVENT % (
-            finding.volume_id, finding.reason))
-
-    def record_event(self, event: str) -> None:
-        """Record an event of the current instance action."""
+    def report(self, kind: action_events.Kind, finding: facts.Finding | None,
+               reason: Reason) -> None:
+        event = action_events.name_of(kind, finding, reason)
         objects.InstanceActionEvent.event_start(
             self._context, self._instance.uuid, event, want_result=False,
             host=self._manager.host)

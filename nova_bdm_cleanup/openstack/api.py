@@ -68,8 +68,7 @@ class Budget:
         """
         if self._limit and sum(self.made.values()) >= self._limit:
             raise errors.OverBudget(
-                '%d requests were made, and --max-requests allows no more'
-                % self._limit)
+                '--max-requests %d allows no more requests' % self._limit)
         self.made[api] += 1
 
 

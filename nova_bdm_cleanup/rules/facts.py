@@ -27,8 +27,8 @@ class Server:
     #: It is on no host, and its volumes are reserved for it.
     is_offloaded: bool = False
     #: An administrator has locked it, as ``nova-manage volume_attachment
-    #: refresh`` does while it exchanges attachments.  The API does not tell
-    #: who locked it: for the commands every lock counts.
+    #: refresh`` does while it exchanges attachments.  For the commands
+    #: also if Nova has no record of who locked it.
     is_locked: bool = False
 
 
@@ -309,11 +309,6 @@ class Snapshot:
 #: shown before a reboot and after it.
 WITHOUT_DISK = ('the guest comes back without the disk: while Cinder shows no '
                 'attachment of this server, another server may have the disk')
-
-
-#: The event of Nova's action for a disk that was not connected: the volume
-#: and the reason.
-NOT_CONNECTED_EVENT = 'bdm_cleanup did not connect volume %s (%s)'
 
 
 class Action(enum.Enum):

@@ -38,8 +38,7 @@ RULES: tuple[Row[Due, Outcome], ...] = (
         'Cinder knows no volume of this cell: is it the wrong region, or a '
         'restored database?'),
 
-    Row('an administrator has locked the server. The API does not show who '
-        'locked it, so for the commands every lock counts',
+    Row('an administrator has locked the server',
         lambda due: due.findings if due.world.server.is_locked else (),
         Outcome(Reason.SERVER_LOCKED, Action.WITHHOLD),
         'an administrator has locked the server; only an administrator can '

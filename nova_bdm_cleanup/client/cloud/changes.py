@@ -22,6 +22,8 @@ class Status(Code):
     DONE = 'done'
     RELEASED = 'released'
     REMOVED = 'removed'
+    #: It is gone, and nothing shows that the plugin removed it.
+    GONE = 'gone'
 
     #: It was tried, and was not made.
     FAILED = 'failed'
@@ -50,11 +52,15 @@ class Result:
     #: Nothing is left to do.
     is_well: bool = False
 
+    def __str__(self) -> str:
+        return '%s%s %s' % (
+            self.status, ',' if self.why.startswith('but ') else ':',
+            self.why) if self.why else str(self.status)
+
     @property
-    def text(self) -> str:
-        """Render the status and why, for people."""
-        return '%s: %s' % (self.status, self.why) if self.why \
-            else str(self.status)
+    def lines(self) -> list[str]:
+        """Return what is shown below a table that has the status."""
+        return [self.why] if self.why else []
 
     @property
     def stops(self) -> bool:

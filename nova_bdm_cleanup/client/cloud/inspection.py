@@ -18,7 +18,12 @@ from typing import Callable
 
 from nova_bdm_cleanup import rules
 from nova_bdm_cleanup.client.cloud.cinder import CloudCinder
-from nova_bdm_cleanup.client.cloud.nova import ComputeServer, mappings_of, Nova
+from nova_bdm_cleanup.client.cloud.nova import (
+    ComputeServer,
+    Lock,
+    mappings_of,
+    Nova,
+)
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import addresses, facts, spelling
 from nova_bdm_cleanup.rules.facts import Decision, Finding
@@ -37,6 +42,8 @@ class Inspection:
     plan: facts.Plan
     volumes: Mapping[str, facts.Volume | None]
     attachments: Mapping[str, facts.Attachment]
+    #: None: the server is not locked.
+    lock: Lock | None = None
 
     @property
     def findings(self) -> tuple[facts.Finding, ...]:
@@ -129,10 +136,12 @@ class Cloud:
         if server is None:
             return None
         bdms = tuple(_with_legacy(b, server, volumes) for b in bdms)
+        lock = nova.lock(server)
         snapshot = facts.Snapshot(
             server=facts.Server(
                 uuid=server.id, project=server.project,
-                host=server.host or '', is_locked=server.locked),
+                host=server.host or '',
+                is_locked=lock is not None and not lock.is_owners),
             bdms=bdms, volumes=volumes, attachments=attachments,
             witness=facts.WitnessAnswer.KNOWN, sees_all=cinder.sees_all)
         if rules.needs_witness(snapshot):
@@ -153,7 +162,7 @@ class Cloud:
                 by_id.get(f.attachment_id or ''), cinder.sees_all, policy,
                 now))
             for f in plan.findings))
-        return Inspection(server, plan, volumes, by_id)
+        return Inspection(server, plan, volumes, by_id, lock)
 
     def _check_project(self, server: ComputeServer) -> None:
         """Refuse the wrong project: Cinder silently hides attachments."""

@@ -17,7 +17,8 @@ from typing import Any
 from nova_bdm_cleanup.openstack import answers, errors
 from nova_bdm_cleanup.openstack.answers import quoted
 from nova_bdm_cleanup.openstack.api import Api
-from nova_bdm_cleanup.rules import facts, spelling
+from nova_bdm_cleanup.rules import action_events, spelling
+from nova_bdm_cleanup.rules.action_events import ActionEvent, Kind
 from nova_bdm_cleanup.rules.facts import Bdm, Ending, Move
 
 #: Attachment and mapping ids are shown since 2.89, which Nova 25 has.
@@ -31,10 +32,6 @@ _UNKNOWN = 'UNKNOWN'
 
 #: The actions of Nova that start a guest on its host.
 _STARTS = ('reboot', 'start')
-
-#: An event of a disk that the plugin did not connect: the volume, the reason.
-_NOT_CONNECTED = re.compile(
-    re.escape(facts.NOT_CONNECTED_EVENT) % (r'(\S+)', r'(\S+)'))
 
 #: The libvirt driver's name for the number of reads of a guest's disk.
 _READS = '_read_req'
@@ -55,6 +52,11 @@ class ComputeServer:
     volume_backed: bool = False
     root_device: str | None = None
     volumes: tuple[str, ...] = ()
+    #: The reason that was given with the lock.
+    locked_reason: str | None = None
+    #: Whether nova-compute of its host runs; None without the admin role.  It
+    #: may change at any time.
+    host_status: str | None = dataclasses.field(default=None, compare=False)
 
     @property
     def is_unknown(self) -> bool:
@@ -87,6 +89,29 @@ class Disk:
     bdm_uuid: str | None = None
     attachment_id: str | None = None
     device: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class InstanceAction:
+    """One request to a server, as Nova has recorded it."""
+
+    name: str
+    request_id: str
+    project: str | None
+    user: str | None
+    #: When it began.
+    began: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Lock:
+    """The lock of a server, as far as Nova tells."""
+
+    #: The credentials were of the project of the server: Nova then takes them
+    #: for those of its owner, and all others for those of an administrator.
+    is_owners: bool
+    #: The user, the time and the given reason, in words.
+    words: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,41 +258,78 @@ class Nova:
 
     def swaps(self, server_id: str) -> Ending:
         """Return the worst ending of the swaps of a server's volumes."""
-        path = '/servers/%s/os-instance-actions' % quoted(server_id)
         # Later versions give the newest thousand only.
-        body = self._api.get(path, microversion='2.1')
         return max((
-            self._ending(path, action)
-            for action in answers.records(body, 'instanceActions')
-            if action.get('action') == 'swap_volume'),
-            default=Ending.SUCCESS)
+            Ending.of(answers.optional_text(event, 'result')
+                      for event in self._events(server_id, action))
+            for action in self.actions(server_id, '2.1')
+            if action.name == 'swap_volume'), default=Ending.SUCCESS)
 
-    def _ending(self, path: str, action: Mapping[str, Any]) -> Ending:
-        return Ending.of(answers.optional_text(event, 'result')
-                         for event in self._events(path, action))
+    def actions(self, server_id: str, microversion: str | None = None
+                ) -> list[InstanceAction]:
+        """Return the recorded requests to a server, the newest first."""
+        body = self._api.get('/servers/%s/os-instance-actions'
+                             % quoted(server_id), microversion=microversion)
+        return [InstanceAction(
+            answers.text(r, 'action'), answers.text(r, 'request_id'),
+            answers.optional_text(r, 'project_id'),
+            answers.optional_text(r, 'user_id'),
+            answers.optional_text(r, 'start_time') or '-')
+            for r in answers.records(body, 'instanceActions')]
+
+    def lock(self, server: ComputeServer) -> Lock | None:
+        """Return the lock of a server; None: it is not locked.
+
+        Nova does not show who locked it, but records each request to lock it
+        that was not in vain.  If it has no such record, the lock counts as an
+        administrator's.
+        """
+        if not server.locked:
+            return None
+        try:
+            actions = self.actions(server.id)
+        except errors.Forbidden:
+            actions = []
+        found = next((a for a in actions if a.name == 'lock'), None)
+        words = 'Nova has no record of who locked it'
+        is_owners = False
+        if found is not None:
+            is_owners = found.project is not None and spelling.is_same(
+                found.project, server.project or '')
+            words = 'locked by %s (user %s) at %s' % (
+                'its owner' if is_owners else 'an administrator',
+                found.user or '-', found.began)
+        if server.locked_reason:
+            words += ', because: ' + server.locked_reason
+        return Lock(is_owners, words)
+
+    def plugin_events(self, server_id: str, action: InstanceAction
+                      ) -> list[ActionEvent]:
+        """Return the events that the plugin added to an action.
+
+        They say all in their names, which Nova shows to every user.
+        """
+        found = (action_events.parse(answers.text(event, 'event'))
+                 for event in self._events(server_id, action))
+        return [event._replace(subject=event.subject and spelling.identifier(
+            event.subject)) for event in found if event]
 
     def not_connected(self, server_id: str) -> tuple[str, dict[str, str]]:
         """Return the action that last started the guest, and the volumes that
         it did not connect, with their reasons.
-
-        The plugin records that in the names of events, which Nova shows to
-        every user.
         """
-        path = '/servers/%s/os-instance-actions' % quoted(server_id)
-        # The newest is the first.
-        for action in answers.records(self._api.get(path), 'instanceActions'):
-            if action.get('action') in _STARTS:
-                found = (_NOT_CONNECTED.fullmatch(answers.text(e, 'event'))
-                         for e in self._events(path, action))
-                return answers.text(action, 'action'), {
-                    spelling.identifier(match[1]): match[2]
-                    for match in found if match}
+        for action in self.actions(server_id):
+            if action.name in _STARTS:
+                return action.name, {
+                    event.subject: event.reason
+                    for event in self.plugin_events(server_id, action)
+                    if event.kind is Kind.NOT_CONNECTED and event.subject}
         return '', {}
 
-    def _events(self, path: str, action: Mapping[str, Any]
+    def _events(self, server_id: str, action: InstanceAction
                 ) -> list[Mapping[str, Any]]:
-        body = self._api.get('%s/%s' % (
-            path, quoted(answers.text(action, 'request_id'))))
+        body = self._api.get('/servers/%s/os-instance-actions/%s' % (
+            quoted(server_id), quoted(action.request_id)))
         return answers.records(
             answers.record(body, 'instanceAction'), 'events')
 
@@ -360,6 +422,8 @@ def _server(record: Mapping[str, Any]) -> ComputeServer:
         host=answers.optional_text(record, 'OS-EXT-SRV-ATTR:host'),
         task_state=answers.optional_text(record, 'OS-EXT-STS:task_state'),
         locked=record.get('locked') is True,
+        locked_reason=answers.optional_text(record, 'locked_reason'),
+        host_status=answers.optional_text(record, 'host_status'),
         volume_backed=not record.get('image'),
         root_device=answers.optional_text(
             record, 'OS-EXT-SRV-ATTR:root_device_name'),

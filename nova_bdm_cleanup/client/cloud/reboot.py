@@ -3,16 +3,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+import dataclasses
 import time
 
 from nova_bdm_cleanup.client.cloud import inspection
 from nova_bdm_cleanup.client.cloud.changes import Change, Result, Status
 from nova_bdm_cleanup.client.cloud.findings import CloudFinding, findings_of
-from nova_bdm_cleanup.client.cloud.nova import ComputeServer
+from nova_bdm_cleanup.client.cloud.nova import ComputeServer, Nova
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import spelling
-from nova_bdm_cleanup.rules.reasons import ENDED_HALF_WAY, Reason, Remedy
+from nova_bdm_cleanup.rules.action_events import ActionEvent, Kind
+from nova_bdm_cleanup.rules.reasons import (
+    ENDED_HALF_WAY,
+    Reason,
+    Remedy,
+    REMOVED,
+)
 
 #: The states in which Nova accepts a hard reboot.
 _REBOOTABLE = ('ACTIVE', 'SHUTOFF', 'PAUSED', 'SUSPENDED', 'ERROR')
@@ -20,10 +27,22 @@ _REBOOTABLE = ('ACTIVE', 'SHUTOFF', 'PAUSED', 'SUSPENDED', 'ERROR')
 _POLL = 2.0
 
 
-class RebootPreview:
-    """The changes that a hard reboot would make, and the objections."""
+#: Nova's words for a host whose nova-compute does not run.
+_NOT_UP = ('DOWN', 'UNKNOWN')
 
-    def __init__(self, seen: inspection.Inspection) -> None:
+#: The newest actions of a server in which an event of the plugin is looked
+#: for: each costs a request.
+_LOOKED_AT = 5
+
+
+class RebootPreview:
+    """The changes that a hard reboot would make, and the objections.
+
+    :param locked_too: the operator wants locked servers rebooted, too
+    """
+
+    def __init__(self, seen: inspection.Inspection,
+                 locked_too: bool = False) -> None:
         self.server = server = seen.server
         findings = findings_of(seen)
         #: The findings that it removes.
@@ -52,13 +71,26 @@ class RebootPreview:
                     '; no host has it, so "openstack bdm release" may '
                     'release its stale attachments' if server.is_shelved
                     else ''))
+        elif self.findings and server.host_status in _NOT_UP:
+            self.refusals.append(
+                'nova-compute of its host %s is %s, and would reboot it only '
+                'when it is back' % (server.host, server.host_status))
+        if seen.lock and any(
+                i.withheld is Reason.SERVER_LOCKED for i in findings):
+            self.refusals.append(
+                seen.lock.words + '; the plugin removes nothing from it '
+                'before an administrator has unlocked it')
+        elif seen.lock and self.findings and not locked_too:
+            self.refusals.append(
+                seen.lock.words + '; --locked reboots it all the same')
         # Attachments of one volume have the same text.
         self.refusals += dict.fromkeys(
             '%s of volume %s: %s; an operator must look at it first' % (
                 i.withheld or i.reason, i.volume, i.explanation)
-            for i in findings if i.stops_a_reboot
-            # A reboot without a removal would not resolve it.
-            or i.remedy is Remedy.PERSON and not self.findings)
+            for i in findings if i.withheld is not Reason.SERVER_LOCKED
+            and (i.stops_a_reboot
+                 # A reboot without a removal would not resolve it.
+                 or i.remedy is Remedy.PERSON and not self.findings))
 
     @property
     def loses_memory(self) -> bool:
@@ -106,10 +138,11 @@ class RebootPreview:
         return ''
 
 
-def preview(cloud: inspection.Cloud, server_id: str,
+def preview(cloud: inspection.Cloud, server_id: str, locked_too: bool = False,
             closely: bool = False) -> RebootPreview:
     """Return the preview of a hard reboot of a server.
 
+    :param locked_too: the operator wants locked servers rebooted, too
     :param closely: an earlier inspection found something
     :raises BadInput: when there is no such server
     :raises ApiError: when the server cannot be inspected
@@ -117,7 +150,68 @@ def preview(cloud: inspection.Cloud, server_id: str,
     seen = cloud.inspect(server_id, closely=closely)
     if seen is None:
         raise errors.BadInput('server %s does not exist' % server_id)
-    return RebootPreview(seen)
+    return RebootPreview(seen, locked_too)
+
+
+def last_sign(nova: Nova, server_id: str) -> str:
+    """Say when the plugin last recorded an event of a server; empty: it has
+    not.
+
+    A sign of the past: it is no proof that the plugin is still there.
+    """
+    for action in nova.actions(server_id)[:_LOOKED_AT]:
+        if nova.plugin_events(server_id, action):
+            return 'its %s of %s has an event of the plugin' % (
+                action.name, action.began)
+    return ''
+
+
+@dataclasses.dataclass(frozen=True)
+class RebootRecord:
+    """The events that the plugin added to the hard reboot of a server."""
+
+    host: str | None
+    #: The request IDs of the reboot.
+    requests: tuple[str, ...]
+    events: tuple[ActionEvent, ...]
+
+    def of(self, kind: Kind, finding: CloudFinding) -> ActionEvent | None:
+        """Return the event about what a finding is about."""
+        subject = (finding.volume if finding.reason in REMOVED
+                   else finding.attachment)
+        return next((e for e in self.events
+                     if e.kind is kind and e.subject in (subject, None)), None)
+
+    def result(self, finding: CloudFinding, left: Reason | None,
+               status: str) -> Result:
+        """Return the result of a finding after the reboot.
+
+        :param left: the verdict on what is still there; None: it is gone
+        :param status: the state of the server, if it is not as expected
+        """
+        state = 'the server is %s now' % status if status else ''
+        if left is Reason.HEALTHY:
+            return Result(finding, Status.FAILED,
+                          'it is still there (healthy)')
+        if not left and self.of(Kind.REMOVED, finding):
+            return Result(finding, Status.REMOVED,
+                          state and 'but ' + state, not state)
+        withheld = self.of(Kind.LEFT, finding)
+        words = ['it is still there (%s)' % left] if left else [
+            'but not by the plugin: the host may still have the device '
+            '(CVE-2023-2088)']
+        if withheld:
+            words.append('the plugin did not clean it up (%s)'
+                         % withheld.reason)
+        elif not self.events:
+            words.append('the plugin recorded nothing: it is not installed on '
+                         'the host, is off, or is in mode observe')
+        if left and self.of(Kind.NOT_CONNECTED, finding):
+            words.append('the guest came back without the disk')
+        words += filter(None, [state, 'host %s, request %s' % (
+            self.host or '-', ', '.join(self.requests) or '-')])
+        return Result(finding, Status.FAILED if left else Status.GONE,
+                      '; '.join(words))
 
 
 class Reboot(Change):
@@ -126,10 +220,12 @@ class Reboot(Change):
     :param timeout: seconds to wait for it
     :param shown: the preview that the operator was shown
     :param stop_again: stop the server after it, as it was stopped before
+    :param locked_too: the operator wants locked servers rebooted, too
     """
 
     def __init__(self, cloud: inspection.Cloud, timeout: float,
-                 shown: RebootPreview, stop_again: bool) -> None:
+                 shown: RebootPreview, stop_again: bool,
+                 locked_too: bool = False) -> None:
         self.subjects = shown.findings
         self.advice = '; see openstack bdm show %s' % shown.server.id
         self._cloud = cloud
@@ -138,11 +234,11 @@ class Reboot(Change):
         self._now = shown
         self._over: list[Result] = []
         self._stop_again = stop_again
+        self._locked_too = locked_too
 
     def check(self) -> list[Result]:
         try:
-            self._now = now = preview(
-                self._cloud, self._shown.server.id, closely=True)
+            self._now = now = self._preview()
         except errors.BadInput as exc:
             return self.for_all(Status.SKIPPED, str(exc))
         self._over = now.over(self.subjects)
@@ -158,24 +254,41 @@ class Reboot(Change):
     def make(self) -> list[Result]:
         server, nova = self._now.server, self._cloud.nova
         stops = self._stop_again and server.status == 'SHUTOFF'
+        earlier = {a.request_id for a in nova.actions(server.id)}
         nova.reboot_hard(server.id)
         try:
             status = self._wait(server, 'hard reboot')
             if stops and status == 'ACTIVE':
                 nova.stop(server.id)
                 status = self._wait(server, 'stop')
-            after = preview(self._cloud, server.id, closely=True)
+            after = self._preview()
+            record = self._read_record(earlier)
         except (errors.Refused, errors.Conflict, errors.NotFound,
                 errors.BadInput) as exc:
             # These errors would say that nothing was changed.
             raise errors.Unanswered(str(exc)) from exc
-        is_well = status == ('SHUTOFF' if stops else 'ACTIVE')
-        why = '' if is_well else 'but the server is %s now' % status
+        if status == ('SHUTOFF' if stops else 'ACTIVE'):
+            status = ''
         return self._over + [
-            Result(i, Status.FAILED,
-                   'it is still there (%s)' % after.verdict(i))
-            if after.verdict(i) else Result(i, Status.REMOVED, why, is_well)
+            record.result(i, after.verdict(i), status)
             for i in self.subjects if not self._now.settled(i)]
+
+    def _preview(self) -> RebootPreview:
+        return preview(self._cloud, self._shown.server.id, self._locked_too,
+                       closely=True)
+
+    def _read_record(self, earlier: Collection[str]) -> RebootRecord:
+        """Read what the plugin has recorded.
+
+        :param earlier: the request IDs of the actions before the reboot
+        """
+        server, nova = self._now.server, self._cloud.nova
+        reboots = [a for a in nova.actions(server.id)
+                   if a.name == 'reboot' and a.request_id not in earlier]
+        return RebootRecord(
+            server.host, tuple(a.request_id for a in reboots), tuple(
+                event for action in reboots
+                for event in nova.plugin_events(server.id, action)))
 
     def _wait(self, server: ComputeServer, what: str) -> str:
         """Return the state of a server after its task has ended.

@@ -26,6 +26,7 @@ from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.cinder import Cinder
 from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
 from nova_bdm_cleanup.rules import addresses, facts
+from nova_bdm_cleanup.rules.action_events import Kind
 from nova_bdm_cleanup.rules.reasons import Reason
 
 T = TypeVar('T')
@@ -38,6 +39,10 @@ NEVER_HERE = 'it is not connected on this host'
 
 class StepFailed(Exception):
     """A step failed; the log and the journal have it already."""
+
+    def __init__(self, step: str, reason: Reason) -> None:
+        super().__init__(step)
+        self.reason = reason
 
 
 class NotBegun(Exception):
@@ -87,8 +92,11 @@ class Actions:
         """Keep the volume of a finding: begin no other action on it."""
         self._stopped.add(finding.volume_id)
 
-    def carry_out(self, finding: facts.Finding) -> None:
-        """Carry out the removal of one finding, up to the first failure."""
+    def carry_out(self, finding: facts.Finding) -> facts.Finding:
+        """Carry out the removal of one finding, up to the first failure.
+
+        :returns: the finding, withheld if its removal was not completed
+        """
         try:
             self._step(finding, 'begin',
                        lambda: self._may_begin(finding.volume_id), quiet=True)
@@ -109,10 +117,11 @@ class Actions:
                     self._remove(finding, finding.bdm)
                 elif finding.bdm is not None:
                     self._drop(finding, finding.bdm)
-        except StepFailed:
+        except StepFailed as exc:
             self.leave(finding)
-        else:
-            self.completed += 1
+            return finding.withhold(exc.reason)
+        self.completed += 1
+        return finding
 
     def _may_begin(self, volume_id: str | None) -> None:
         self.deadline.check('the cleanup of this disk')
@@ -202,7 +211,7 @@ class Actions:
     def _announce(self, finding: facts.Finding) -> None:
         self.log.removed(finding, self.entry.id)
         try:
-            self.instance.report(finding)
+            self.instance.report(Kind.REMOVED, finding, finding.reason)
         except Exception as exc:
             # Only the event is missing; the removal itself is complete.
             self.log.unreported(finding, exc)
@@ -248,11 +257,11 @@ class Actions:
             return result
         # Not in the except block, where oslo.log would add the error to the
         # warning in its own words: here it is complete and masked.
-        self.log.failed(finding, reason_of(failure, self.trigger), name,
-                           failure)
+        reason = reason_of(failure, self.trigger)
+        self.log.failed(finding, reason, name, failure)
         self.record(name, 'failed', detail=log_lines.masked(failure),
                     **subject)
-        raise StepFailed(name) from failure
+        raise StepFailed(name, reason) from failure
 
 
 def obstacle_to_disconnect(instance: InstancePort, cinder: Cinder,

@@ -27,6 +27,7 @@ from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.cinder import Cinder
 from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
 from nova_bdm_cleanup.rules import addresses, facts
+from nova_bdm_cleanup.rules.action_events import Kind
 from nova_bdm_cleanup.rules.facts import Plan, WitnessAnswer
 from nova_bdm_cleanup.rules.reasons import Reason
 
@@ -142,6 +143,7 @@ class Cleaner:
             if found.plan.due:
                 with self.instance.awaited():
                     self.removed, found = self._act(found)
+        self._report_left(found.plan)
         self.report_not_connected(
             f for uuid, f in found.not_connected.items()
             if uuid not in self.removed)
@@ -217,6 +219,9 @@ class Cleaner:
         except Exception as exc:
             reason = self._reason_of(exc)
             self.log.skipped(reason, exc)
+            if (self.trigger.removes and not self.trigger.withheld_for
+                    and not self.policy.observe):
+                self._report(Kind.LEFT, None, reason)
             left_out = self.rows_alone(bdms, reason)
             return Assessment(not_connected=left_out, left_out=left_out)
 
@@ -402,10 +407,22 @@ class Cleaner:
                 continue
             self._not_connected.add(uuid)
             self.log.not_connected(finding)
-            try:
-                self.instance.report_not_connected(finding)
-            except Exception as exc:
-                self.log.unreported(finding, exc)
+            self._report(Kind.NOT_CONNECTED, finding, finding.reason)
+
+    def _report_left(self, plan: Plan) -> None:
+        """Show in Nova what was to be removed, and was not."""
+        # In mode observe nothing of Nova's is changed, not even this.
+        if not self.policy.observe:
+            for finding in plan.summed_up().findings:
+                if finding.withheld and (finding.bdm or finding.attachment):
+                    self._report(Kind.LEFT, finding, finding.withheld)
+
+    def _report(self, kind: Kind, finding: facts.Finding | None,
+                reason: Reason) -> None:
+        try:
+            self.instance.report(kind, finding, reason)
+        except Exception as exc:
+            self.log.unreported(finding, exc)
 
     def _act(self, found: Assessment) -> tuple[frozenset[str], Assessment]:
         """Carry a plan out.
@@ -431,7 +448,8 @@ class Cleaner:
             self.log.unrecorded(exc)
             self.log.plan(
                 Plan(plan.due).withhold(Reason.JOURNAL_UNWRITABLE))
-            return frozenset(), found
+            return frozenset(), dataclasses.replace(
+                found, plan=plan.withhold(Reason.JOURNAL_UNWRITABLE))
 
         acting = actions.Actions(self.instance, self.cinder, entry,
                                  self.log, self.trigger, self.deadline)
@@ -466,8 +484,9 @@ class Cleaner:
         """Power the guest off, look again, and act where both looks agree."""
         try:
             acting.power_off()
-        except actions.StepFailed:
-            return found
+        except actions.StepFailed as exc:
+            return dataclasses.replace(
+                found, plan=found.plan.withhold(exc.reason))
         # If the guest was off, both looks are done.
         again = self._look_again(found) if self.trigger.guest_is_on else found
         acting.record('second-look', 'done', agreed=len(again.plan.due))
@@ -475,9 +494,9 @@ class Cleaner:
         for finding in again.plan.findings:
             if finding.bdm and finding.is_removal and not finding.is_due:
                 acting.leave(finding)
-        for finding in again.plan.due:
-            acting.carry_out(finding)
-        return again
+        return dataclasses.replace(again, plan=Plan(tuple(
+            acting.carry_out(f) if f.is_due else f
+            for f in again.plan.findings)))
 
     def _record(self, plan: Plan) -> dict[str, Any]:
         """Return the plan's record in the journal, to explain and undo it."""

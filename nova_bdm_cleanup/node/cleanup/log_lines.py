@@ -195,9 +195,11 @@ class LogLines:
         self._line(levels.WARNING, 'unrecorded', Reason.JOURNAL_UNWRITABLE,
                    masked(error))
 
-    def unreported(self, finding: facts.Finding, error: object) -> None:
-        """Log that a removal is complete without an instance action event."""
-        self._line(levels.INFO, 'unreported', finding.reason,
+    def unreported(self, finding: facts.Finding | None,
+                   error: object) -> None:
+        """Log that an instance action event is missing."""
+        self._line(levels.INFO, 'unreported',
+                   finding.reason if finding else None,
                    'the instance action event could not be written: %s'
                    % masked(error), finding)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import contextlib
 from typing import Any, Protocol
 
+from nova_bdm_cleanup.rules.action_events import Kind
 from nova_bdm_cleanup.rules.facts import (
     Attachment,
     Bdm,
@@ -16,6 +17,7 @@ from nova_bdm_cleanup.rules.facts import (
     Move,
     Server,
 )
+from nova_bdm_cleanup.rules.reasons import Reason
 
 
 class RebootLost(Exception):
@@ -140,8 +142,9 @@ class InstancePort(Protocol):
     def describe(self) -> Mapping[str, Any]:
         """Return how the journal names the server, request and software."""
 
-    def report(self, finding: Finding) -> None:
-        """Show a completed removal among the server's action events."""
+    def report(self, kind: Kind, finding: Finding | None,
+               reason: Reason) -> None:
+        """Record an event of the current instance action.
 
-    def report_not_connected(self, finding: Finding) -> None:
-        """Show a disk that is not connected among the action events."""
+        :param finding: what it is about; None: the whole server
+        """

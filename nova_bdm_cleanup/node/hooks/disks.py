@@ -21,6 +21,7 @@ from oslo_log import log as logging
 
 from nova_bdm_cleanup.node import instance_cleanup
 from nova_bdm_cleanup.node.instance_cleanup import InstanceCleanup
+from nova_bdm_cleanup.rules.action_events import Kind
 from nova_bdm_cleanup.rules.facts import Finding
 from nova_bdm_cleanup.rules.reasons import NOT_REATTACHED
 
@@ -77,8 +78,7 @@ def refusal(cleanup: InstanceCleanup, instance: Any,
         words.append('volume %s is in the way (%s)' % (
             finding.volume_id, finding.reason))
         try:
-            cleanup.host.record_event('bdm_cleanup refused: volume %s (%s)' % (
-                finding.volume_id, finding.reason))
+            cleanup.host.report(Kind.REFUSED, finding, finding.reason)
         except Exception:
             LOG.debug('no instance action event', exc_info=True)
     return '%s. Look at it with "openstack bdm show %s"' % (

@@ -71,8 +71,10 @@ class LoopbackCloud:
         self.guests: dict[str, list[str]] = {}
         #: The events of each swap of volumes, the newest first, by server.
         self.swaps: dict[str, list[list[dict[str, Any]]]] = {}
-        #: The names of the events of the last reboot, by server.
+        #: The names of the events of the reboots, by server.
         self.reboot_events: dict[str, list[str]] = {}
+        #: The actions of each server besides swaps, the newest first.
+        self.actions: dict[str, list[dict[str, Any]]] = {}
         #: The migrations of each server, the newest first.
         self.migrations: dict[str, list[dict[str, Any]]] = {}
         #: Hosts that run nova-compute.
@@ -207,6 +209,13 @@ class LoopbackCloud:
             'updated_at': _stamp(_DAY)})
         server['OS-EXT-SRV-ATTR:host'] = host
 
+    def clean_up(self, server_id: str) -> None:
+        """Have the plugin remove all mappings in a reboot."""
+        self.reboot_events[server_id] = [
+            'bdm_cleanup removed volume %s (volume-available)' % m['volumeId']
+            for m in self.mappings[server_id]]
+        self.mappings[server_id].clear()
+
     def lose_volume(self, volume_id: str) -> None:
         """Delete a volume behind Nova's back."""
         self.lose_attachment(volume_id)
@@ -304,6 +313,8 @@ class LoopbackCloud:
             return 200, {'volumeAttachments': self._list_mappings(
                 server_id, request.headers.get('OpenStack-API-Version'))}
         if rest == 'action':
+            if 'reboot' in request.body:
+                self.record(server_id, 'reboot')
             return 202, None
         if rest.startswith('os-instance-actions'):
             return self._actions(server_id, rest)
@@ -324,19 +335,31 @@ class LoopbackCloud:
 
     def _actions(self, server_id: str, rest: str) -> tuple[int, Any]:
         swaps = self.swaps.get(server_id, [])
-        if rest.endswith('/req-reboot'):
+        if '/req-reboot' in rest:
             return 200, {'instanceAction': {'events': [
                 {'event': name, 'result': 'Success'}
                 for name in self.reboot_events.get(server_id, ())]}}
         number = rest.partition('/req-swap-')[2]
         if number:
             return 200, {'instanceAction': {'events': swaps[int(number)]}}
+        if '/' in rest:
+            return 200, {'instanceAction': {'events': []}}
         return 200, {'instanceActions': [
+            *self.actions.get(server_id, ()),
             {'action': 'reboot', 'request_id': 'req-reboot',
              'start_time': _stamp(_DAY)},
             *({'action': 'swap_volume', 'request_id': 'req-swap-%d' % n,
                'start_time': _stamp(_DAY * (n + 1))}
               for n in range(len(swaps)))]}
+
+    def record(self, server_id: str, action: str, project: str = 'own',
+               user: str = 'someone') -> None:
+        """Record an action of a server."""
+        found = self.actions.setdefault(server_id, [])
+        found.insert(0, {
+            'action': action, 'start_time': _stamp(datetime.timedelta()),
+            'request_id': 'req-%s-%d' % (action, len(found) + 1),
+            'project_id': project, 'user_id': user})
 
     def _server(self, server: dict[str, Any]) -> dict[str, Any]:
         if server['id'] in self.silent_servers:

@@ -94,7 +94,7 @@ class BadInputTest(base.CommandTest, ConfTestCase):
         table = self.status('not-active')
         self.assertEqual(self.problem, table['Options'])
         self.assertEqual(
-            'not-active: not running in any nova-compute named %s; it stays '
+            'not-active: not running yet in a nova-compute named %s; it stays '
             'off because of its options: %s' % (
                 table['Host'], self.problem), table['State'])
         host = table['Host']

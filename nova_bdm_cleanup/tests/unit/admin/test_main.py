@@ -45,7 +45,7 @@ class MainTest(base.CommandTest):
         self.assertIn("KeyError: 'odd'", err)
         with mock.patch.object(Journal, 'entries', autospec=True,
                                side_effect=KeyboardInterrupt):
-            self.assertEqual(255, self.journal('list')[0])
+            self.assertEqual(130, self.journal('list')[0])
 
     def test_debug_shows_where(self):
         self.record(base.removal(1))

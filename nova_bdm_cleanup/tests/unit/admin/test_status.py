@@ -85,7 +85,7 @@ class StateTest(base.CommandTest):
                 ('compute1', State.ACTIVE, ''),
                 ('compute2', State.NOT_ACTIVE, 'ended'),
                 ('compute3', State.NOT_ACTIVE,
-                 'not running in any nova-compute named compute3; for '
+                 'not running yet in a nova-compute named compute3; for '
                  'compute1 or compute2, give its --config-file')):
             found = status_of(host, self.path, base.NOON)
             self.assertEqual(state, found.state, host)
@@ -257,7 +257,7 @@ class StatusCommandTest(base.CommandTest):
         code, table = self.table()
         self.assertEqual((1, {'Host', 'State', 'Options'}), (code, set(table)))
         self.assertIn(
-            'not-active: not running in any nova-compute named compute1; to '
+            'not-active: not running yet in a nova-compute named compute1; to '
             'activate it: set [bdm_cleanup] mode = enforce (or observe) and',
             table['State'])
         self.assertFalse(os.path.exists(self.path))

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+import re
 from typing import Any, Callable
 from unittest import mock
 
@@ -24,7 +26,7 @@ class CleanCase(commandcase.CommandCase):
             server = self.cloud.requests[-1].path.split('/')[2]
             self.cloud.servers[server]['status'] = status
             if heals:
-                self.cloud.mappings[server] = []
+                self.cloud.clean_up(server)
 
         self.cloud.on('POST .*/action', reboot)
 
@@ -58,7 +60,7 @@ class CleanBdmTest(CleanCase):
         def act() -> Any:
             if 'os-stop' in self.cloud.requests[-1].body:
                 return 409, {'conflictingRequest': {'message': 'locked'}}
-            self.cloud.mappings[self.alpha].clear()
+            self.cloud.clean_up(self.alpha)
             self.alter(status='ACTIVE')
             return None
 
@@ -110,7 +112,8 @@ class CleanBdmTest(CleanCase):
         self.bdm('clean', 'alpha', stdin=commandcase.Terminal('n\n'))
         shown, _, _ = self.stderr.getvalue().partition(
             'Hard-reboot 1 server? [y/N] ')
-        for words in ('%s  %s  volume-available\n' % (self.alpha, self.disk),
+        for words in ('Server %s\n  %s  volume-available\n' % (
+                          self.alpha, self.disk),
                       'WARNING: server %s is SUSPENDED: a hard reboot loses '
                       'the memory of its guest' % self.alpha):
             self.assertIn(words, shown)
@@ -166,7 +169,7 @@ class CleanBdmTest(CleanCase):
         self.break_volume()
         self.reboot(status='ERROR')
         self.assert_results(
-            ExitCode.PARTLY, ['removed: but the server is ERROR now',
+            ExitCode.PARTLY, ['removed, but the server is ERROR now',
                               'skipped: not begun'],
             'clean', 'alpha', 'beta', '--yes')
         self.assertEqual(1, self.cloud.asked('POST'))
@@ -179,7 +182,9 @@ class CleanBdmTest(CleanCase):
         self.reboot(heals=False)
         self.assert_results(
             ExitCode.PARTLY,
-            ['failed: it is still there (volume-available)'] * 2,
+            ['failed: it is still there (volume-available); the plugin '
+             'recorded nothing: it is not installed on the host, is off, or '
+             'is in mode observe; host compute1, request req-reboot-1'] * 2,
             'clean', 'alpha', 'beta', '--yes', '--keep-going')
         self.assertEqual(2, self.cloud.asked('POST'))
 
@@ -231,13 +236,21 @@ class CleanBdmTest(CleanCase):
         _, rows = self.bdm('show', 'alpha')
         self.assertIn('removes it if Nova never connected it',
                       [r['Hard Reboot'] for r in rows])
+        def remove() -> None:
+            self.cloud.reboot_events[self.alpha] = [
+                'bdm_cleanup removed mapping %s of volume %s '
+                '(duplicate-mapping)' % (loopback.uid('any'), self.disk)]
+            self.cloud.mappings[self.alpha].pop()
+
         for act, code, result in (
                 (lambda: None, ExitCode.PARTLY,
-                 'failed: it is still there (duplicate-mapping)'),
-                (lambda: self.cloud.mappings[self.alpha].pop() and None,
-                 ExitCode.OK, 'removed')):
+                 'failed: it is still there (duplicate-mapping); .*'),
+                (remove, ExitCode.OK, 'removed')):
             self.cloud.on('POST .*/action', act)
-            self.assert_results(code, [result], 'clean', 'alpha', '--yes')
+            found, (row,) = self.bdm('clean', 'alpha', '--yes')
+            self.assertEqual(code, found)
+            self.assertRegex(row['Result'], '^%s$' % re.escape(
+                result).replace(re.escape('.*'), '.*'))
 
     def test_a_person_must_look(self) -> None:
         self.break_volume()
@@ -271,6 +284,175 @@ class CleanBdmTest(CleanCase):
                          self.bdm('clean', 'alpha', '--yes'))
         self.assertIn('openstack bdm release', self.log.output)
         self.assertEqual(0, self.cloud.asked('POST'))
+
+
+class ProofTest(CleanCase):
+    """Only an event of the plugin shows that it has removed something."""
+
+    GONE = ('gone, but not by the plugin: the host may still have the device '
+            '(CVE-2023-2088)')
+    NOTHING = ('the plugin recorded nothing: it is not installed on the host, '
+               'is off, or is in mode observe')
+    WHERE = 'host compute1, request req-reboot-1'
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.break_volume()
+
+    def assert_proof(self, *words: str, events: Sequence[str] = (),
+                     goes: bool = False, status: str = 'ACTIVE',
+                     code: int = ExitCode.PARTLY) -> None:
+        def reboot() -> None:
+            self.cloud.reboot_events[self.alpha] = list(events)
+            self.alter(status=status)
+            if goes:
+                self.cloud.mappings[self.alpha].clear()
+
+        self.cloud.on('POST .*/action', reboot)
+        self.assert_results(code, ['; '.join(words)], 'clean', 'alpha',
+                            '--yes')
+
+    def test_removed_by_nova_alone(self) -> None:
+        self.assert_proof(self.GONE, self.NOTHING, self.WHERE, goes=True)
+        self.assertIn('1 gone', self.log.output)
+
+    def test_the_next_server_is_not_rebooted(self) -> None:
+        self.cloud.lose_attachment(self.other)
+        self.cloud.on('POST .*/action',
+                      self.cloud.mappings[self.alpha].clear)
+        code, rows = self.bdm('clean', 'alpha', 'beta', '--yes')
+        self.assertEqual(ExitCode.PARTLY, code)
+        self.assertEqual('skipped: not begun', rows[1]['Result'])
+        self.assertEqual(1, self.cloud.asked('POST'))
+
+    def test_an_event_of_an_earlier_reboot(self) -> None:
+        self.cloud.record(self.alpha, 'reboot')
+        self.cloud.on('req-reboot-2', lambda: (200, {
+            'instanceAction': {'events': []}}))
+        self.assert_proof(
+            self.GONE, self.NOTHING,
+            'host compute1, request req-reboot-2', goes=True, events=[
+                'bdm_cleanup removed volume %s (volume-available)'
+                % self.disk])
+
+    def test_an_event_of_another_volume(self) -> None:
+        self.assert_proof(
+            self.GONE, self.WHERE, goes=True, events=[
+                'bdm_cleanup removed volume %s (volume-available)'
+                % self.other])
+
+    def test_the_plugin_kept_it(self) -> None:
+        self.assert_proof(
+            'failed: it is still there (volume-available)',
+            'the plugin did not clean it up (journal-unwritable)',
+            'the guest came back without the disk', self.WHERE, events=[
+                'bdm_cleanup did not clean up volume %s (journal-unwritable)'
+                % self.disk,
+                'bdm_cleanup did not connect volume %s (volume-available)'
+                % self.disk])
+
+    def test_the_plugin_had_no_answer(self) -> None:
+        self.assert_proof(
+            'failed: it is still there (volume-available)',
+            'the plugin did not clean it up (cinder-unknown)',
+            'the server is ERROR now', self.WHERE, status='ERROR', events=[
+                'bdm_cleanup did not clean up the server (cinder-unknown)'])
+
+    def test_a_stale_attachment(self) -> None:
+        """Do not take the event of the volume for that of an attachment."""
+        self.cloud.mappings[self.alpha].clear()
+        name = self.cloud.attachment(
+            'stale', self.alpha, self.cloud.volume('held', 'in-use'))
+        for subject, code, words in (
+                ('volume ' + loopback.uid('held'), ExitCode.PARTLY,
+                 [self.GONE, self.WHERE]),
+                ('attachment ' + name, ExitCode.OK, ['removed'])):
+            self.cloud.attachment('stale', self.alpha, loopback.uid('held'))
+            self.cloud.actions.clear()
+            self.cloud.calm()
+            self.cloud.on('POST .*/action', lambda: self.cloud._delete(name)
+                          and None)
+            self.cloud.reboot_events[self.alpha] = [
+                'bdm_cleanup removed %s (stale-attachment)' % subject]
+            self.assert_results(code, ['; '.join(words)], 'clean', 'alpha',
+                                '--yes')
+
+    def test_what_is_known_before(self) -> None:
+        def shown() -> str:
+            self.bdm('clean', 'alpha', '--dry-run')
+            return self.log.output
+
+        self.assertIn('"nova-bdm-cleanup status" on the host does', shown())
+        self.cloud.reboot_events[self.alpha] = [
+            'bdm_cleanup removed attachment x (stale-attachment)']
+        self.assertRegex(shown(), 'enforce: its reboot of .* has an event of '
+                                  'the plugin')
+
+    def test_the_host_is_down(self) -> None:
+        for status in ('DOWN', 'UNKNOWN'):
+            self.alter(host_status=status)
+            self.assert_results(
+                ExitCode.REFUSED, [
+                    'refused: nova-compute of its host compute1 is %s, and '
+                    'would reboot it only when it is back' % status],
+                'clean', 'alpha', '--yes')
+        self.alter(host_status='MAINTENANCE')
+        self.assertEqual(ExitCode.FINDINGS,
+                         self.bdm('clean', 'alpha', '--dry-run')[0])
+
+
+class LockedTest(CleanCase):
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.break_volume()
+        self.reboot()
+        self.alter(locked=True)
+
+    def test_by_its_owner(self) -> None:
+        self.alter(locked_reason='do not touch')
+        self.cloud.record(self.alpha, 'lock', user='joe')
+        code, (row,) = self.bdm('clean', 'alpha', '--yes')
+        self.assertEqual(ExitCode.REFUSED, code)
+        self.assertRegex(
+            row['Result'],
+            r'^refused: locked by its owner \(user joe\) at .*, because: do '
+            'not touch; --locked reboots it all the same$')
+        self.assertEqual(0, self.cloud.asked('POST'))
+        self.assert_results(ExitCode.OK, ['removed'], 'clean', 'alpha',
+                            '--yes', '--locked')
+
+    def assert_refused(self, words: str) -> None:
+        for arguments in ((), ('--locked',)):
+            code, (row,) = self.bdm('clean', 'alpha', '--yes', *arguments)
+            self.assertEqual(ExitCode.REFUSED, code)
+            self.assertRegex(
+                row['Result'], '^refused: %s; the plugin removes nothing from '
+                'it before an administrator has unlocked it$' % words)
+        self.assertEqual(0, self.cloud.asked('POST'))
+
+    def test_by_an_administrator(self) -> None:
+        self.cloud.record(self.alpha, 'lock', user='joe')
+        self.cloud.record(self.alpha, 'lock', project='ops', user='ann')
+        self.assert_refused(r'locked by an administrator \(user ann\) at .*')
+
+    def test_without_a_record(self) -> None:
+        self.assert_refused('Nova has no record of who locked it')
+        self.cloud.on('os-instance-actions$', lambda: (403, {
+            'forbidden': {'message': 'Policy'}}))
+        self.assert_refused('Nova has no record of who locked it')
+
+    def test_locked_meanwhile(self) -> None:
+        self.alter(locked=False)
+
+        def lock() -> None:
+            self.alter(locked=True)
+            self.cloud.record(self.alpha, 'lock')
+
+        code, (row,) = self.bdm('clean', 'alpha', stdin=commandcase.Terminal(
+            'y\n', lock))
+        self.assertEqual(ExitCode.PARTLY, code)
+        self.assertIn('skipped: locked by its owner', row['Result'])
 
 
 #: Changes before the operator says yes, and the result.

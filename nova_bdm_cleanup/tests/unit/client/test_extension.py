@@ -168,10 +168,16 @@ class ExitCodeTest(EntryCase):
             (expire, ExitCode.REFUSED, 'has it expired?', (), {}))
         for prepare, code, words, arguments, options in cases:
             prepare()
-            for command in (
-                    ('audit',), ('show', 'alpha'), ('clean', 'alpha', '--yes'),
-                    ('release', '--orphans', '--yes')):
+            for command in (('audit',), ('show', 'alpha')):
                 self.assert_code(code, words, *command, *arguments, **options)
+            for change in (('clean', 'alpha', '--yes'),
+                           ('release', '--orphans', '--yes')):
+                self.assert_code(
+                    ExitCode.REFUSED if code is ExitCode.PARTLY else code,
+                    words, *change, *arguments, **options)
+                if code is ExitCode.PARTLY:
+                    self.assertTrue(self.output('stderr').endswith(
+                        '; nothing was changed\n'))
 
     def test_bad_input(self) -> None:
         """Name the invalid argument."""
@@ -215,11 +221,9 @@ class ExitCodeTest(EntryCase):
             self.assertEqual('', self.output())
 
     def test_a_plan(self) -> None:
-        def reboot() -> None:
-            self.cloud.mappings[self.alpha].clear()
-
         self.cloud.lose_attachment(self.disk)
-        self.cloud.on('POST .*/action', reboot)
+        self.cloud.on('POST .*/action',
+                      lambda: self.cloud.clean_up(self.alpha))
         self.assert_code(ExitCode.FINDINGS, '', 'audit', '-f', 'json')
         plan = self.path('plan.json', self.output())
         for words in ('1 removed', '1 skipped; nothing was changed'):

@@ -33,7 +33,7 @@ class NoAnswerTest(commandcase.CommandCase):
         self.cloud.on('GET .*/servers/%s$' % self.alpha,
                       lambda: wire.page(404))
         code, rows = self.bdm('release', loopback.uid('existing'), '--yes')
-        self.assertEqual((ExitCode.PARTLY, None), (code, rows))
+        self.assertEqual((ExitCode.REFUSED, None), (code, rows))
         self.assertIn('404', self.stderr.getvalue())
         self.assertEqual([], self.cloud.driver)
 

@@ -48,7 +48,8 @@ class ReleaseBdmTest(commandcase.CommandCase):
                                 stdin=commandcase.Terminal(answer))
             self.assertEqual(code, found)
             self.assertIn(
-                '%s  %s  attachment delete\nRelease 1 attachment? [y/N] ' % (
+                'Volume %s\n  %s  attachment delete\n'
+                'Release 1 attachment? [y/N] ' % (
                     volume, loopback.uid('attachment of orphan')),
                 self.stderr.getvalue())
         self.assertIn('1 released', self.log.output)

@@ -73,7 +73,7 @@ class ShowBdmTest(commandcase.CommandCase):
             (row['Hard Reboot'], row['Connects']))
 
     def test_what_the_last_reboot_did_not_connect(self) -> None:
-        event = facts.NOT_CONNECTED_EVENT % (self.disk, 'stuck')
+        event = 'bdm_cleanup did not connect volume %s (stuck)' % self.disk
         self.cloud.reboot_events[self.alpha] = [event]
         _, (row,) = self.bdm('show', self.alpha)
         # Nova is not asked while all is healthy.

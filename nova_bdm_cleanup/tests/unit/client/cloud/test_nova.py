@@ -7,7 +7,6 @@ from typing import Any, Callable
 
 from nova_bdm_cleanup.client.cloud.nova import ComputeServer, Disk, mappings_of
 from nova_bdm_cleanup.openstack import errors
-from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.facts import Bdm, Ending
 from nova_bdm_cleanup.tests.unit import wire
 from nova_bdm_cleanup.tests.unit.client.cloud import base
@@ -140,7 +139,7 @@ class LastStartTest(base.CloudCase):
         self.cloud.reboot_events[self.alpha] = [
             'compute_reboot_instance',
             'bdm_cleanup removed volume %s (volume-available)' % self.other,
-            facts.NOT_CONNECTED_EVENT % (self.disk, 'half-moved')]
+            'bdm_cleanup did not connect volume %s (half-moved)' % self.disk]
         self.assertEqual(('reboot', {self.disk: 'half-moved'}),
                          self.nova().not_connected(self.alpha))
         self.assertEqual(2, len(self.cloud.requests))
@@ -153,8 +152,8 @@ class LastStartTest(base.CloudCase):
         self.cloud.on('os-instance-actions$', lambda: (200, {
             'instanceActions': actions}))
         self.cloud.on('req-start', lambda: (200, {'instanceAction': {
-            'events': [{'event': facts.NOT_CONNECTED_EVENT % (
-                self.disk, 'stuck')}]}}))
+            'events': [{'event': 'bdm_cleanup did not connect volume %s '
+                                 '(stuck)' % self.disk}]}}))
         self.assertEqual(('start', {self.disk: 'stuck'}),
                          self.nova().not_connected(self.alpha))
         actions.clear()

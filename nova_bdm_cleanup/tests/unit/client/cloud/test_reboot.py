@@ -119,7 +119,7 @@ class RunTest(RebootCase):
         left: list[str | None] = list(states)
 
         def begin() -> None:
-            self.cloud.mappings[self.alpha].clear()
+            self.cloud.clean_up(self.alpha)
             self.cloud.on('GET .*/servers/[^/]*$', go_on)
             go_on()
 
@@ -128,7 +128,7 @@ class RunTest(RebootCase):
                 left.pop(0) if left else None)
 
         self.cloud.on('POST .*/action', begin)
-        return [r.text for r in reboot.Reboot(
+        return [str(r) for r in reboot.Reboot(
             cloud, timeout, plan, False).make()]
 
     def test_waits_until_it_is_over(self) -> None:

@@ -43,7 +43,7 @@ class ReleaserCase(base.CloudCase):
         results = changes.make_all(
             [release.Release(releaser, s) for s in steps if s.call], True,
             lambda what, count: None)
-        return [(r.is_well, r.text) for r in results.each]
+        return [(r.is_well, str(r)) for r in results.each]
 
 
 class CheckTest(ReleaserCase):

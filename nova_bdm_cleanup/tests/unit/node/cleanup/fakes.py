@@ -24,7 +24,9 @@ from nova_bdm_cleanup.node.store.database import Database
 from nova_bdm_cleanup.node.store.journal import Journal
 from nova_bdm_cleanup.openstack import cinder, errors
 from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules.action_events import Kind
 from nova_bdm_cleanup.rules.facts import Answers
+from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.tests.unit import make
 
 #: The calls that change something.
@@ -63,7 +65,6 @@ class World:
         #: The moves of the server between hosts.
         self.moves: Sequence[facts.Move] = ()
         #: The disks that are shown as not connected.
-        self.not_connected: list[facts.Finding] = []
         #: Volumes whose users on this host cannot be determined.
         self.undecided: set[str] = set()
         #: How Nova's swaps of volumes ended.
@@ -94,7 +95,9 @@ class World:
 
         self.timeline: list[tuple[str, ...]] = []
         self.violations: list[str] = []
-        self.reported: list[facts.Finding] = []
+        #: The events of the instance action, by kind.
+        self.reported: dict[Kind, list[tuple[
+            facts.Finding | None, Reason]]] = {kind: [] for kind in Kind}
         #: Calls by name, or by name and subject, that raise.
         self.failing: dict[object, Exception] = {}
         #: Actions that happen once, just before the call of that name.
@@ -362,13 +365,10 @@ class Host(InstancePort):
         return {'server': self._world.server.uuid,
                 'host': self._world.server.host}
 
-    def report(self, finding: facts.Finding) -> None:
-        with self._world.call('report'):
-            self._world.reported.append(finding)
-
-    def report_not_connected(self, finding: facts.Finding) -> None:
-        with self._world.call('report-not-connected', finding.volume_id or ''):
-            self._world.not_connected.append(finding)
+    def report(self, kind: Kind, finding: facts.Finding | None,
+               reason: Reason) -> None:
+        with self._world.call('report ' + kind.value):
+            self._world.reported[kind].append((finding, reason))
 
     def _take_away(self, volume_id: str | None) -> None:
         world = self._world

@@ -26,6 +26,7 @@ from nova_bdm_cleanup.node.store.journal import Journal
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
 from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules.action_events import Kind
 from nova_bdm_cleanup.rules.facts import Plan, Policy
 from nova_bdm_cleanup.tests.unit import base, make, worlds
 from nova_bdm_cleanup.tests.unit.node.cleanup import fakes
@@ -330,7 +331,7 @@ class StartTest(CleanerTestCase):
              ('journal-begin',), ('claim',),
              ('volume-lock', 'volume-4'), ('guard', 'volume-4'),
              ('complete-claims', 'volume-4'), ('disconnect', 'bdm-4'),
-             ('destroy', 'bdm-4'), ('tidy', 'bdm-4'), ('report',),
+             ('destroy', 'bdm-4'), ('tidy', 'bdm-4'), ('report removed',),
              ('delete-attachment', 'attachment-4')],
             [w for w in world.timeline if w != ('journal-append',)])
         self.assertFalse(world.locked)
@@ -608,7 +609,7 @@ class WholeTest(CleanerTestCase):
                 {'volume-1', 'volume-5'},
                 {v.id for v in world.volumes.values()
                  if v.status != 'available'})
-            self.assertEqual(8, len(world.reported))
+            self.assertEqual(8, len(world.reported[Kind.REMOVED]))
         world.reboot()
         world.timeline.clear()
         self.assertEqual(frozenset(), self.clean(world))
@@ -623,7 +624,7 @@ class WholeTest(CleanerTestCase):
              ('server',), ('swaps',),
              ('volume-lock', 'volume-4'), ('guard', 'volume-4'),
              ('complete-claims', 'volume-4'), ('disconnect', 'bdm-4'),
-             ('destroy', 'bdm-4'), ('tidy', 'bdm-4'), ('report',),
+             ('destroy', 'bdm-4'), ('tidy', 'bdm-4'), ('report removed',),
              ('delete-attachment', 'attachment-4')],
             [w for w in world.timeline if w != ('journal-append',)])
 
@@ -710,7 +711,7 @@ FAILURES = (
     (('destroy', 'bdm-4'), 'disconnect', 'failed'),
     (('delete-attachment', 'attachment-4'), 'destroy', 'failed'),
     (('tidy', 'bdm-4'), 'delete-attachment', 'untidy'),
-    (('report',), 'delete-attachment', 'unreported'),
+    (('report removed',), 'delete-attachment', 'unreported'),
 )
 
 
@@ -867,14 +868,68 @@ class AddressTest(CleanerTestCase):
     def test_what_is_left_out_has_an_event(self):
         world = broken(failing={'look': errors.Unreachable('no route')})
         self.clean(world)
-        self.assertEqual(['bdm-9'], [f.bdm.uuid for f in world.not_connected])
+        self.assertEqual(['bdm-9'], [
+            f.bdm.uuid for f, _ in world.reported[Kind.NOT_CONNECTED]])
 
     def test_an_event_that_cannot_be_written(self):
         world = broken(failing={
             'look': errors.Unreachable('no route'),
-            'report-not-connected': RuntimeError('no action')})
+            'report did not connect': RuntimeError('no action')})
         self.assertEqual({'bdm-9'}, self.clean(world))
         self.assertEqual(1, len(self.lines(event='unreported')))
+
+
+class LeftEventTest(CleanerTestCase):
+    """The events about what was to be removed, and was not."""
+
+    def left(self, world, *arguments, **policy):
+        """Return the volume and the reason of each."""
+        self.clean(world, *arguments, **policy)
+        return [(finding and finding.volume_id, str(reason))
+                for finding, reason in world.reported[Kind.LEFT]]
+
+    def test_nothing_is_left(self):
+        self.assertEqual([], self.left(broken()))
+
+    def test_withheld(self):
+        for limit in ({'max_removals': 1}, {'max_removals_per_hour': 1}):
+            self.assertEqual(
+                {('volume-4', 'over-limit'), ('volume-2', 'over-limit')},
+                set(self.left(world_of([disk(4), disk(2)], [free(4)]),
+                              **limit)))
+
+    def test_a_step_fails(self):
+        for step, reason in (('disconnect', RuntimeError('no luck')),
+                             ('power-off', RuntimeError('no luck'))):
+            self.assertEqual(
+                [('volume-4', 'step-failed')],
+                self.left(world_of([disk(4)], [free(4)],
+                                   failing={step: reason})))
+
+    def test_only_cinder_is_not_told(self):
+        """Record both: the mapping is removed, the attachment is left."""
+        world = world_of([disk(4)], [free(4)], [record(4)], failing={
+            'delete-attachment': errors.ServiceTokenRequired('no token')})
+        self.assertEqual([('volume-4', 'service-token-required')],
+                         self.left(world))
+        self.assertEqual(1, len(world.reported[Kind.REMOVED]))
+
+    def test_no_answer(self):
+        world = broken(failing={'look': errors.Unreachable('no route')})
+        self.assertEqual([(None, 'cinder-unknown')], self.left(world))
+
+    def test_the_store_cannot_be_written(self):
+        self.assertEqual(
+            [('volume-4', 'journal-unwritable')],
+            self.left(world_of([disk(4)], [free(4)]), store=self.unusable()))
+
+    def test_in_mode_observe_nova_is_left_as_it_is(self):
+        for failing in ({}, {'look': errors.Unreachable('no route')}):
+            world = broken(failing=failing)
+            self.assertEqual([], self.left(world, observe=True))
+
+    def test_not_in_a_soft_reboot(self):
+        self.assertEqual([], self.left(broken(), triggers.SOFT_REBOOT))
 
 
 class LimitTest(CleanerTestCase):
