@@ -17,10 +17,14 @@ import nova_bdm_cleanup
 _TITLE = re.compile(r'^(?:\.\. _[a-z-]+:\n\n)?(\S.*)\n([-=])\2+\n',
                     re.MULTILINE)
 
+#: A reason code, and no title of a group.
+_REASON = re.compile('[a-z-]+')
+
 #: The markup that only a browser needs, in the order of its removal.
 _MARKS: tuple[tuple[str, str], ...] = (
     (r'\.\. _[a-z-]+:\n\n', ''),
-    (r'\.\. code-block:: \w+\n\n', ''),
+    (r'(?m)^ *\.\. code-block:: \w+\n\n', ''),
+    (r'\.\. warning::\n\n', 'Warning:\n\n'),
     (r':\w+:`([^`<]+?)\s+<[^>]+>`', r'\1'),
     (r':\w+:`([^`]+)`', r'\1'),
     (r'``([^`]+)``', r'\1'),
@@ -33,23 +37,47 @@ _MARKS: tuple[tuple[str, str], ...] = (
 
 def reasons() -> list[str]:
     """Return every reason code that has a section."""
-    return sorted(t for t in _sections() if re.fullmatch('[a-z-]+', t))
+    return sorted(filter(_REASON.fullmatch, _sections()))
+
+
+def groups() -> dict[str, list[str]]:
+    """Return the reason codes of each group, in the order of the runbook."""
+    found: dict[str, list[str]] = {}
+    group: list[str] = []
+    for title in _sections():
+        if _REASON.fullmatch(title):
+            group.append(title)
+        else:
+            group = found[title] = []
+    return {title: codes for title, codes in found.items() if codes}
 
 
 def section(reason: str) -> str:
     """Return a reason code's section, and those that it refers to."""
     sections = _sections()
-    text = sections[reason]
-    for title in dict.fromkeys(re.findall(r'`([^`<]+)`_', text)):
-        text += '\n' + sections[' '.join(title.split())]
-    return _plain(text).strip() + '\n'
+    texts = [sections[reason]]
+    for title in dict.fromkeys(
+            ' '.join(found.split())
+            for found in re.findall(r'`([^`<]+)`_', texts[0])):
+        texts.append(sections[title])
+    return '\n'.join(_plain(text).strip() + '\n' for text in texts)
 
 
 def meaning(reason: str) -> str:
     """Return the meaning of a reason code, in one sentence."""
-    body = _plain(_sections()[reason]).partition('\n\n')[2]
-    first = ' '.join(body.partition('\n\n')[0].split())
+    first = ' '.join(_paragraphs(reason)[1].split())
     return re.split(r'(?<=\.) |:$', first)[0]
+
+
+def needs_nothing(reason: str) -> bool:
+    """Return whether there is nothing to do, whatever the log line says."""
+    return any(re.match(r'You: nothing\b(?! after)', paragraph)
+               for paragraph in _paragraphs(reason))
+
+
+def _paragraphs(reason: str) -> list[str]:
+    """Return the paragraphs of a section; the title is the first."""
+    return _plain(_sections()[reason]).split('\n\n')
 
 
 @functools.lru_cache(maxsize=None)

@@ -234,8 +234,8 @@ class ExitCodeTest(EntryCase):
 class ExplainTest(EntryCase):
     """A command that needs no cloud and no credentials."""
 
-    def explain(self, reason: str) -> int:
-        return self.order({'arguments': ['bdm', 'explain', reason],
+    def explain(self, *arguments: str) -> int:
+        return self.order({'arguments': ['bdm', 'explain', *arguments],
                            'environment': {}, 'broken': False})
 
     def test_reason(self) -> None:
@@ -245,5 +245,16 @@ class ExplainTest(EntryCase):
 
     def test_unknown_reason(self) -> None:
         self.assertEqual(ExitCode.BAD_INPUT, self.explain('nonsense'))
-        [line] = self.output('stderr').splitlines()
-        self.assertRegex(line, 'no reason code nonsense; there are: .*stuck')
+        self.assertEqual(
+            'there is no reason code nonsense; openstack bdm explain --list '
+            'shows the codes\n', self.output('stderr'))
+
+    def test_list(self) -> None:
+        self.assertEqual(ExitCode.OK, self.explain('--list'))
+        self.assertIn('\n  server-gone ', self.output())
+        self.assertEqual([], self.cloud.requests)
+
+    def test_no_reason(self) -> None:
+        self.assertEqual(ExitCode.BAD_INPUT, self.explain())
+        self.assertIn('give either a reason code or --list',
+                      self.output('stderr'))

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+
 from nova_bdm_cleanup.client import runbook
 from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.tests.unit import base
@@ -16,12 +18,39 @@ class RunbookTest(base.TestCase):
         for reason in runbook.reasons():
             text = runbook.section(reason)
             self.assertEqual(reason, text.split('\n')[0])
-            self.assertIn('\nYou: ', text)
-            self.assertNotRegex(text, r'(?m)`|::$|^\.\. |:(ref|doc|term):')
+            self.assertIn('\nDanger: ', text)
+            self.assertRegex(text, r'\nYou:[ \n]')
+            self.assertNotRegex(text, r'(?m)`|::$|^ *\.\. |:(ref|doc|term):')
             self.assertRegex(runbook.meaning(reason), r'^[^`\n]+[.]$')
+
+    def test_width(self) -> None:
+        """Check that only log lines are wider than a terminal."""
+        for reason in runbook.reasons():
+            for line in runbook.section(reason).split('\n'):
+                if not re.match('   [A-Z]+ bdm-cleanup: event=', line):
+                    self.assertLess(len(line), 80, line)
 
     def test_a_section_that_is_sent_to(self) -> None:
         text = runbook.section('root-volume-dangling')
         self.assertIn('"Give a mapping a new attachment".', text)
-        self.assertIn('1. Stop the server.', text)
-        self.assertNotIn('1. Stop the server.', runbook.section('healthy'))
+        steps = '\n1. openstack server stop SERVER\n2. On the server\'s host'
+        self.assertIn(steps, text)
+        self.assertNotIn(steps, runbook.section('healthy'))
+
+    def test_two_sections_that_are_sent_to(self) -> None:
+        self.assertRegex(
+            runbook.section('status-contradiction'),
+            r'(?s)\n\nGive a mapping a new attachment\n==.*'
+            r'\n\nEnd an attach that died\n==')
+
+    def test_groups(self) -> None:
+        groups = runbook.groups()
+        self.assertEqual(['healthy'], groups['In order'])
+        self.assertIn('stuck', groups['Kept, an operator has to look'])
+        self.assertEqual(runbook.reasons(), sorted(
+            reason for reasons in groups.values() for reason in reasons))
+
+    def test_nothing_to_do(self) -> None:
+        for reason, expected in (('healthy', True), ('evacuated', True),
+                                 ('volume-missing', False), ('stuck', False)):
+            self.assertEqual(expected, runbook.needs_nothing(reason))
