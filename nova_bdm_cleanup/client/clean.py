@@ -174,17 +174,17 @@ class CleanBdm(change_command.ChangeCommand):
             self.note('Server %s: %s', server.id, text)
         if nova is None:
             return
-        sign = reboot.last_sign(nova, server.id)
         self.note('Server %s (%s) is hard-rebooted on host %s, whose '
-                  'nova-compute must have bdm-cleanup in mode enforce: %s%s',
+                  'nova-compute must have bdm-cleanup in mode enforce%s',
                   server.id, server.name, server.host or '-',
-                  sign or 'no event of this server shows it, and the APIs do '
-                  'not tell; "nova-bdm-cleanup status" on the host does',
                   '' if server.status != 'SHUTOFF' else
                   '; it is stopped now, and is stopped again when it has '
                   'started' if stop_again else
                   '; it is stopped now and runs afterwards (--stop-again '
                   'stops it again)')
+        self.note('Whether it does: %s', reboot.last_sign(nova, server.id)
+                  or 'the APIs do not tell, and no event of the server shows '
+                  'it; "nova-bdm-cleanup status" on the host does')
         if plan.loses_memory:
             self.say('WARNING: server %s is %s: a hard reboot loses the '
                      'memory of its guest' % (server.id, server.status))

@@ -239,12 +239,20 @@ class BdmCommand(command.Lister):
     def say(self, text: object) -> None:
         """Print a line that the operator must see, also with --quiet."""
         self.progress.clear()
-        self.app.stderr.write('%s\n' % terminal.printable(str(text)))
+        self.app.stderr.write('%s\n' % self._for_terminal(str(text)))
 
     def note(self, text: str, *values: object) -> None:
         """Log a line for the operator that is not part of the output."""
         self.progress.clear()
-        LOG.warning('%s', terminal.printable(text % values))
+        LOG.warning('%s', self._for_terminal(text % values))
+
+    def _for_terminal(self, text: str) -> str:
+        """Wrap a line for a terminal; a file has it on one line."""
+        shown = terminal.printable(text)
+        return textwrap.fill(
+            shown, shutil.get_terminal_size().columns, subsequent_indent='  ',
+            break_long_words=False, break_on_hyphens=False
+        ) if self.app.stderr.isatty() else shown
 
     def connect(self, args: argparse.Namespace) -> Cloud:
         """Create the clients of both APIs."""

@@ -385,8 +385,8 @@ class ProofTest(CleanCase):
         self.assertIn('"nova-bdm-cleanup status" on the host does', shown())
         self.cloud.reboot_events[self.alpha] = [
             'bdm_cleanup removed attachment x (stale-attachment)']
-        self.assertRegex(shown(), 'enforce: its reboot of .* has an event of '
-                                  'the plugin')
+        self.assertRegex(shown(), 'Whether it does: its reboot of .* has an '
+                                  'event of the plugin')
 
     def test_the_host_is_down(self) -> None:
         for status in ('DOWN', 'UNKNOWN'):
