@@ -49,7 +49,7 @@ class ExitCode(enum.IntEnum):
     #: Everything asked for was done.
     OK = 0
 
-    #: Nothing matches, or there is nothing to do.
+    #: No error: nothing matches, or the plugin is not active.
     NOTHING = 1
 
     #: An argument or the configuration is wrong.

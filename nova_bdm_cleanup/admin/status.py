@@ -42,7 +42,7 @@ class State(enum.Enum):
     NOT_ACTIVE = 'not-active', ExitCode.NOTHING
     REFUSED = 'refused', ExitCode.REFUSED
     STALE = 'stale', ExitCode.PARTLY
-    CANNOT_TELL = 'cannot-tell', ExitCode.FINDINGS
+    CANNOT_TELL = 'cannot-tell', ExitCode.PARTLY
 
     def __str__(self) -> str:
         return self.value[0]

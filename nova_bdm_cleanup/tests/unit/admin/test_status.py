@@ -290,10 +290,10 @@ class StatusCommandTest(base.CommandTest):
         with open(self.path, 'wb') as file:
             file.write(b'no store at all ' * 256)
         code, table = self.table()
-        self.assertEqual(5, code)
+        self.assertEqual(ExitCode.PARTLY, code)
         self.assertIn(self.path, table['State'])
         code, found = self.json()
-        self.assertEqual((5, 'cannot-tell', None, None),
+        self.assertEqual((4, 'cannot-tell', None, None),
                          (code, found['state'], found['process'],
                           found['last_round']))
 

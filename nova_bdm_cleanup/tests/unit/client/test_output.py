@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import pathlib
+import re
 from types import SimpleNamespace
 
 from nova_bdm_cleanup.client import audit, clean, output, release, show
@@ -74,8 +75,9 @@ class HelpTest(commandcase.CommandCase):
             release.ReleaseBdm.columns + show.SHOW_COLUMNS
         for column in columns:
             self.assertIn('``%s``' % column, text)
-        for code in ExitCode:
-            self.assertIn('\n%-4d ' % code, text)
+        codes = page.with_name('exit-codes.rst').read_text(encoding='utf-8')
+        self.assertEqual({str(int(code)) for code in ExitCode},
+                         set(re.findall(r'(?m)^(\d+) ', codes)))
 
 
 class ProgressTest(unit_base.TestCase):
