@@ -425,7 +425,7 @@ class ScenarioTestCase(base.FunctionalTestCase):
         self.assertEqual([], self.changes())
         self.assertEqual(
             [], [event.event for event in view.actions
-                 if event.event.startswith('bdm_cleanup')])
+                 if event.event.startswith('bdm_cleanup removed')])
 
     def assert_finding(self, server: fixture.Server, volume: str,
                        *expected: tuple[str, str, str]) -> list[Line]:

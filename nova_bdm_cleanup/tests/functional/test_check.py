@@ -23,7 +23,8 @@ from nova_bdm_cleanup.tests.functional import base
 _CHECK = [sys.executable, '-W', 'ignore', '-m', 'nova_bdm_cleanup.admin.main',
           'check']
 
-_NAMES = ['Plugin', 'Nova', 'os-brick', 'Options', 'Journal',
+_NAMES = ['Configuration files', 'Plugin', 'Nova', 'os-brick', 'Options',
+          'Journal',
           'Running nova-compute', 'Metrics file', 'Credentials for Cinder',
           'Service token', 'Cinder version', 'Cinder']
 
