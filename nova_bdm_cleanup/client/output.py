@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+import contextlib
 import datetime
 import logging
 import shutil
 import sys
 import textwrap
+import threading
 import time
 from typing import Any, Callable
 
@@ -31,6 +33,9 @@ _INTERVAL = 0.1
 
 #: A step that ends earlier needs no line.
 _PATIENCE = 1.0
+
+#: An API that answers within these seconds is not slow.
+_SILENCE = 5.0
 
 #: How far the lines below a table are indented at most.
 _MAX_INDENT = 4
@@ -55,23 +60,59 @@ class Progress:
         self._shown = self._stream.isatty()
         self._next = clock() + _PATIENCE
         self._width = 0
+        #: The API that was asked last, and when; None: it is not waited for.
+        self._asked: tuple[str, float] | None = None
+        # A thread shows a wait.
+        self._lock = threading.Lock()
 
     def __call__(self, what: str, count: int) -> None:
         """Show the current step and its count."""
         if not self._shown or self._clock() < self._next:
             return
         self._next = self._clock() + _INTERVAL
-        line = '%s: %d' % (terminal.printable(what), count)
-        self._stream.write('\r' + line.ljust(self._width))
-        self._stream.flush()
-        self._width = len(line)
+        self._show('%s: %d' % (terminal.printable(what), count))
+
+    def asking(self, api: str) -> None:
+        """Note that an API is asked."""
+        self._asked = api, self._clock()
+
+    def show_wait(self) -> None:
+        """Show how long an API has not answered."""
+        asked = self._asked
+        if asked and self._clock() - asked[1] >= _SILENCE:
+            self._show('waiting for %s, seconds: %d' % (
+                asked[0], self._clock() - asked[1]))
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Show waits meanwhile."""
+        ended = threading.Event()
+
+        def watch() -> None:
+            while not ended.wait(1.0):
+                self.show_wait()
+
+        if self._shown:
+            threading.Thread(target=watch, daemon=True).start()
+        try:
+            yield
+        finally:
+            ended.set()
 
     def clear(self) -> None:
         """Clear the line for other output."""
-        if self._width:
-            self._stream.write('\r' + ' ' * self._width + '\r')
+        self._asked = None
+        with self._lock:
+            if self._width:
+                self._stream.write('\r' + ' ' * self._width + '\r')
+                self._stream.flush()
+                self._width = 0
+
+    def _show(self, line: str) -> None:
+        with self._lock:
+            self._stream.write('\r' + line.ljust(self._width))
             self._stream.flush()
-            self._width = 0
+            self._width = len(line)
 
 
 class Paragraphs(argparse.HelpFormatter):
@@ -132,7 +173,8 @@ class BdmCommand(command.Lister):
         self.progress = Progress()
         problem: object
         try:
-            failed: int = super().run(parsed_args)
+            with self.progress.watched():
+                failed: int = super().run(parsed_args)
             return failed or self.exit_code
         except errors.BadInput as exc:
             problem, code = exc, ExitCode.BAD_INPUT
@@ -257,7 +299,7 @@ class BdmCommand(command.Lister):
     def connect(self, args: argparse.Namespace) -> Cloud:
         """Create the clients of both APIs."""
         manager = self.app.client_manager
-        self.budget = Budget(args.max_requests)
+        self.budget = Budget(args.max_requests, self.progress.asking)
         return Cloud(
             manager.bdm_cleanup.nova(self.budget, args.rate),
             manager.bdm_cleanup.cinder(self.budget, args.rate), Policy(

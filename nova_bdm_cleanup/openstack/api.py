@@ -54,10 +54,14 @@ class Budget:
     """Counts the requests of one command.
 
     :param limit: how many there may be; 0: any number
+    :param on_request: called with the name of the API before each
     """
 
-    def __init__(self, limit: int = 0) -> None:
+    def __init__(self, limit: int = 0,
+                 on_request: Callable[[str], None] = lambda api: None
+                 ) -> None:
         self._limit = limit
+        self._on_request = on_request
         #: Requests made, by API.
         self.made: collections.Counter[str] = collections.Counter()
 
@@ -70,6 +74,7 @@ class Budget:
             raise errors.OverBudget(
                 '--max-requests %d allows no more requests' % self._limit)
         self.made[api] += 1
+        self._on_request(api)
 
 
 class _Gate:

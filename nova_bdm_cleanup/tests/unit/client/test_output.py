@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import io
+import os
 import pathlib
 import re
 from types import SimpleNamespace
+from unittest import mock
 
 from nova_bdm_cleanup.client import audit, clean, output, release, show
 from nova_bdm_cleanup.terminal import ExitCode
@@ -80,6 +82,65 @@ class HelpTest(commandcase.CommandCase):
                          set(re.findall(r'(?m)^(\d+) ', codes)))
 
 
+class FitTest(commandcase.CommandCase):
+    """A terminal of 80 columns."""
+
+    def assert_fits(self, *arguments: str) -> str:
+        text = self.table(*arguments, width=80)
+        for line in text.splitlines():
+            # A command is not broken.
+            if 'openstack ' not in line and 'nova-manage ' not in line:
+                self.assertLessEqual(len(line), 80, line)
+        return text
+
+    def test_a_refused_server(self) -> None:
+        self.break_volume()
+        self.cloud.attachment('twin', self.alpha, self.cloud.attach(
+            self.alpha, 'second disk'))
+        text = self.assert_fits('clean', 'alpha', '--yes')
+        self.assertIn('| refused |', text)
+        self.assertIn('an operator must look at it first', ' '.join(
+            text.split()))
+
+    def test_each_reason_once(self) -> None:
+        """Show a text once for all rows that have it."""
+        others = [self.cloud.attach(self.alpha, 'disk %d' % n)
+                  for n in range(3)]
+        for volume in (self.disk, *others):
+            self.cloud.lose_attachment(volume)
+        path = self.plan()
+        for volume in (self.disk, *others):
+            self.cloud.volumes[volume]['updated_at'] = (
+                '2026-01-02T00:00:00.000000')
+        text = self.assert_fits('clean', '--plan', path, '--yes')
+        self.assertEqual(4, text.count('| skipped |'))
+        self.assertEqual(1, text.count(
+            'volume %s has changed since the audit' % others[0]))
+        self.assertIn('\n1-4. ' + self.alpha, text)
+
+    def test_every_command(self) -> None:
+        self.break_volume()
+        held = self.orphan()
+        for arguments in (('audit',), ('audit', '--thorough'),
+                          ('show', 'alpha'), ('release', held, '--dry-run'),
+                          ('clean', 'alpha', '--dry-run')):
+            self.assert_fits(*arguments)
+
+    def test_what_is_asked(self) -> None:
+        self.break_volume()
+        for arguments in (('clean', 'alpha'), ('release', self.orphan())):
+            with mock.patch('shutil.get_terminal_size',
+                            lambda: os.terminal_size((80, 24))):
+                self.bdm(*arguments, stdin=commandcase.Terminal('n'))
+            for line in self.stderr.getvalue().splitlines():
+                self.assertLessEqual(len(line), 80)
+
+    def test_ranges(self) -> None:
+        for numbers, text in (([1], '1'), ([1, 2], '1-2'),
+                              ([1, 2, 3, 7, 9, 10], '1-3, 7, 9-10')):
+            self.assertEqual(text, output._ranges(numbers))
+
+
 class ProgressTest(unit_base.TestCase):
     """The progress of a long command."""
 
@@ -94,6 +155,21 @@ class ProgressTest(unit_base.TestCase):
             shown(what, number)
         shown.clear()
         return stream.getvalue().split('\r')
+
+    def test_an_api_that_does_not_answer(self) -> None:
+        stream = commandcase.Terminal()
+        clock = [0.0]
+        shown = output.Progress(stream, lambda: clock[0])
+        shown.asking('Cinder')
+        for clock[0] in (4.0, 5.0, 42.0):
+            shown.show_wait()
+        shown.clear()
+        # The operator is asked, and not an API.
+        clock[0] = 99.0
+        shown.show_wait()
+        self.assertEqual(['', 'waiting for Cinder, seconds: 5',
+                          'waiting for Cinder, seconds: 42', ' ' * 31, ''],
+                         stream.getvalue().split('\r'))
 
     def test_a_name_does_not_control_the_terminal(self) -> None:
         self.assertEqual('a\\x1b[2J\\r: 0',
