@@ -11,6 +11,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), '_ext'))
 extensions = [
     'cliff.sphinxext',
     'code_tables',
+    'contrast',
+    'navigation',
     'oslo_config.sphinxconfiggen',
     'oslo_config.sphinxext',
     'page_links',
@@ -22,19 +24,16 @@ version = release = VERSION
 root_doc = 'index'
 # What a page shows without saying so is a log line or what a command prints.
 highlight_language = 'none'
-# Sphinx has this theme; it has a search, and names no other project.
-html_theme = 'alabaster'
+# It has a dark scheme, a contents of each page, and previous and next.
+html_theme = 'furo'
+html_title = project
+# The extension "contrast" checks them.
+pygments_style = 'a11y-light'
+pygments_dark_style = 'a11y-dark'
+html_show_sourcelink = False
 html_static_path = ['_static']
-html_sidebars = {
-    '**': ['about.html', 'searchfield.html', 'navigation.html']}
-html_theme_options = {
-    'body_max_width': 'none',
-    'description': 'Removes dangling block device mappings of Nova',
-    'fixed_sidebar': True,
-    'page_width': '1180px',
-    'show_powered_by': False,
-    'sidebar_width': '240px',
-}
+html_css_files = ['custom.css']
+templates_path = ['_templates']
 
 # The commands are those of "openstack".
 autoprogram_cliff_application = 'openstack'

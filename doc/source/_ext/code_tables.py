@@ -72,13 +72,14 @@ class MetricTable(_Table):
         rows = [('Metric', 'Type', 'What it says')]
         for metric in getattr(importlib.import_module(module), variable):
             [family] = metric.describe()
-            labels = ','.join(metric._labelnames)
+            # The labels are words of their own, so that the cell can break.
+            labels = ', '.join(metric._labelnames)
             rows.append((
-                '``%s%s%s``' % (
+                '``%s%s``%s' % (
                     family.name, '_total' * (family.type == 'counter'),
-                    labels and '{%s}' % labels),
+                    labels and ' ``{%s}``' % labels),
                 family.type, family.documentation))
-        return self.show(name, _WIDTHS[3], rows)
+        return self.show(name, [48, 10, 42], rows)
 
 
 class PropertyTable(_Table):
