@@ -98,7 +98,7 @@ class ProofsTest(base.TestCase):
         for promise, pages, proofs in found:
             self.assertLessEqual(set(pages.split(', ')),
                                  {'README', 'behaviour', 'risks', 'faults',
-                                  'decisions'})
+                                  'hooks', 'decisions'})
             self.assertLessEqual(set(proofs), existing().keys())
             self.assertLessEqual(len(promise.split()), 15)
             self.assertLessEqual(len(proofs), 2, promise)

@@ -265,8 +265,8 @@ class NeverRemovedTest(base.TestCase):
     @worlds.profile(.15)
     @hypothesis.given(cases())
     def test_no_other_host_is_disconnected(self, case: Case) -> None:
-        """Quote "A device there is not disconnected, because the plugin works
-        on one host only" (risks).
+        """Quote "The device on another host whose stale attachment is deleted:
+        the plugin works on one host only" (risks).
         """
         for finding in case.plan.due:
             if (finding.decision.row == Action.DISCONNECT_AND_DELETE
@@ -280,7 +280,7 @@ class NeverRemovedTest(base.TestCase):
     @hypothesis.given(cases())
     def test_a_half_moved_disk_is_left_to_a_person(self, case: Case) -> None:
         """Quote "disks are only ``reserved`` or have the other host's address
-        [...] (end of the runbook)" (risks).
+        [...] (end of the :doc:`runbook`)" (risks).
         """
         seen = case.seen
         for finding in case.plan.due:
@@ -439,8 +439,8 @@ class WithheldTest(base.TestCase):
     @hypothesis.given(st.integers(1, 4))
     def test_one_missing_volume_is_believed_if_the_cell_has_no_other(
             self, number: int) -> None:
-        """Quote "If no server of the cell has another volume, the plugin
-        believes that this one volume is missing" (risks).
+        """Quote "No server of the cell has another volume: the plugin believes
+        that this one volume is missing" (risks).
         """
         bdms = [make.bdm(uuid=f'bdm-{n}', volume_id=f'volume-{n}',
                          attachment_id=f'attachment-{n}')
@@ -594,8 +594,8 @@ class ConnectedTest(base.TestCase):
     @hypothesis.given(cases())
     def test_the_root_disk_and_disks_with_its_volume(
             self, case: Case) -> None:
-        """Quote "a disk is not connected [...], except: the root disk, and
-        disks with the same volume" (behaviour).
+        """Quote "a disk is not connected [...], except: [...] the root disk,
+        and disks with the same volume" (behaviour).
         """
         for finding, bdm in self._disks(case):
             if bdm.volume_id in roots(case.seen) and not finding.is_due:
