@@ -44,6 +44,10 @@ class ChangeCommand(output.BdmCommand):
         """Return the cells of the columns."""
         raise NotImplementedError
 
+    def explanation(self, result: Result) -> Iterable[str]:
+        """Return why the change is to be made."""
+        raise NotImplementedError
+
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.add_argument(
@@ -87,6 +91,9 @@ class ChangeCommand(output.BdmCommand):
                    for r in change.for_all(Status.PLANNED)]
         made = Results([])
         count = output.several(len(todo), self.thing)
+        if args.dry_run or len(todo) <= args.max:
+            self.progress.clear()
+            self.app.stderr.writelines(self._preview(planned))
         if args.dry_run:
             results += planned
             if len(todo) > args.max:
@@ -95,8 +102,6 @@ class ChangeCommand(output.BdmCommand):
             raise errors.Refused('%s to do, and --max allows %d' % (
                 count, args.max))
         elif todo:
-            self.progress.clear()
-            self.app.stderr.writelines(self._question(planned))
             if not args.yes:
                 self._ask('%s %s? [y/N] ' % (self.verb, count))
             made = changes.make_all(todo, args.keep_going, self.progress)
@@ -111,16 +116,19 @@ class ChangeCommand(output.BdmCommand):
             else ExitCode.PARTLY)
         return self.columns, [self.row(r) for r in results]
 
-    def _question(self, planned: Iterable[Result]) -> Iterator[str]:
-        """Yield the lines that show the changes before the question."""
+    def _preview(self, planned: Iterable[Result]) -> Iterator[str]:
+        """Yield the lines that show the changes before they are made."""
         indexes = [self.columns.index(name) for name in self.asked]
-        groups: dict[str, list[list[str]]] = {}
+        last = None
         for result in planned:
             first, *cells = (self.row(result)[i] for i in indexes)
-            groups.setdefault(first, []).append(cells)
-        for first, rows in groups.items():
-            yield '%s %s\n%s\n' % (self.asked[0], first, terminal.columns(
-                rows, indent='  '))
+            if first != last:
+                yield '%s %s\n' % (self.asked[0], first)
+            last = first
+            yield terminal.columns([cells], indent='  ') + '\n'
+            for line in self.lines_of(self.explanation(result), '    ',
+                                      '    '):
+                yield line + '\n'
 
     def _ask(self, question: str) -> None:
         self.app.stderr.write(question)

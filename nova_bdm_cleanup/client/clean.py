@@ -96,6 +96,13 @@ class CleanBdm(change_command.ChangeCommand):
                 finding.attachment, finding.device, str(finding.reason),
                 result)
 
+    def explanation(self, result: Result) -> Iterable[str]:
+        finding = result.subject
+        yield finding.explanation
+        if finding.remedy is Remedy.RELEASE:
+            yield 'no reboot is needed for that:'
+            yield from finding.action.lines
+
     def _named(self, cloud: Cloud, servers: Sequence[str], locked_too: bool
                ) -> tuple[list[reboot.RebootPreview], list[Result]]:
         """Return reboots and refusals for the servers on the command line."""
@@ -159,13 +166,6 @@ class CleanBdm(change_command.ChangeCommand):
         words = list(dict.fromkeys(
             'a reboot does not release volume %s (%s): %s' % (
                 i.volume, i.reason, i.action) for i in plan.others))
-        for finding in plan.findings:
-            words.append('volume %s, attachment %s: %s' % (
-                finding.volume, finding.attachment or '-',
-                finding.explanation))
-            if finding.remedy is Remedy.RELEASE:
-                words.append('no reboot is needed for that: '
-                             + str(finding.action))
         if plan.findings:
             words += ['the mapping of volume %s (%s) stays, and %s' % (
                 f.volume_id, f.reason, f.without_disk)

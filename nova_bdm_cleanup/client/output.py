@@ -7,6 +7,7 @@ import argparse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 import contextlib
 import datetime
+import itertools
 import logging
 import shutil
 import sys
@@ -252,24 +253,39 @@ class BdmCommand(command.Lister):
 
         No command is broken.
         """
-        width = shutil.get_terminal_size().columns
-        numbers: dict[tuple[str, ...], list[int]] = {}
+        groups: dict[str, dict[tuple[str, ...], list[int]]] = {}
         for number, row in enumerate(rows, 1):
             texts = tuple(self.sentences(dict(zip(columns, row))))
-            numbers.setdefault(texts, []).append(number)
-        for texts, alike in numbers.items():
-            lead = _ranges(alike) + '. '
+            if texts:
+                groups.setdefault(texts[0], {}).setdefault(
+                    texts[1:], []).append(number)
+        for first, parts in groups.items():
+            lead = _ranges(sorted(itertools.chain(*parts.values()))) + '. '
             indent = ' ' * min(len(lead), _MAX_INDENT)
-            for text in texts:
-                shown = terminal.printable(text)
-                if isinstance(text, CommandLine):
-                    yield lead + shown
-                else:
-                    yield from textwrap.wrap(
-                        shown, width, initial_indent=lead,
-                        subsequent_indent=indent, break_long_words=False,
-                        break_on_hyphens=False)
-                lead = indent
+            yield from self.lines_of([first], lead, indent)
+            for others, alike in parts.items():
+                yield from self.lines_of(
+                    others, indent + (
+                        _ranges(alike) + ': ' if len(parts) > 1 else ''),
+                    indent)
+
+    @staticmethod
+    def lines_of(texts: Iterable[str], lead: str,
+               indent: str) -> Iterator[str]:
+        """Yield the lines of some texts.
+
+        :param lead: the begin of the first one
+        """
+        for text in texts:
+            shown = terminal.printable(text)
+            if isinstance(text, CommandLine):
+                yield lead + shown
+            else:
+                yield from textwrap.wrap(
+                    shown, shutil.get_terminal_size().columns,
+                    initial_indent=lead, subsequent_indent=indent,
+                    break_long_words=False, break_on_hyphens=False)
+            lead = indent
 
     def sentences(self, row: Mapping[str, Any]) -> Iterator[str]:
         """Yield the sentences on one row below the table."""

@@ -102,10 +102,6 @@ class ReleaseBdm(change_command.ChangeCommand):
         todo = [s for s in steps if s not in [r.subject for r in known]]
         known += [Result(s, Status.REFUSED) for s in todo if s.call is None]
         todo = [s for s in todo if s.call is not None]
-        for step in todo:
-            self.note('%s %s: %s', *(
-                ('Attachment', step.attachment_id) if step.attachment_id
-                else ('Volume', step.volume)), step.advice)
         return self.carry_out(
             args, [release.Release(releaser, s) for s in todo], known)
 
@@ -113,6 +109,10 @@ class ReleaseBdm(change_command.ChangeCommand):
         step = result.subject
         return (step.volume, step.attachment_id, step.server, step.host,
                 step.call and str(step.call), result, step.advice)
+
+    def explanation(self, result: Result) -> Iterable[str]:
+        lines: list[str] = result.subject.advice.lines
+        return lines
 
     def _find(self, cloud: Cloud, server: str | None) -> list[CloudFinding]:
         """Return the findings of an audit that can be released."""
