@@ -144,6 +144,8 @@ class ShownDisk:
     def hard_reboot(self) -> str:
         """Return the effect of a hard reboot on it."""
         finding = self.finding
+        if finding.depends_on_root:
+            return 'keeps it if it is the root disk, which is not shown'
         without = (', and ' + finding.without_disk
                    if finding in self.seen.not_connected else '')
         if finding.withheld is not None:
@@ -182,7 +184,8 @@ FACTS = (
     Fact('Hard Reboot', lambda d: d.hard_reboot),
     Fact('Explanation', lambda d: d.finding.explanation + d.left_out),
     Fact('Connects',
-         lambda d: d.finding.bdm and d.finding.connects),
+         lambda d: None if d.finding.depends_on_root
+         else d.finding.bdm and d.finding.connects),
     Fact('Action', lambda d: d.action),
 )
 

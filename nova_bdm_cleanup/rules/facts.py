@@ -42,6 +42,9 @@ class Bdm:
     volume_id: str | None = None
     attachment_id: str | None = None
     boot_index: int | None = None
+    #: The API does not show which disk of the server is the root.  Of a row
+    #: of Nova, the boot index tells it.
+    may_be_root: bool = False
     device_name: str | None = None
     #: The connection_info itself holds secrets and stays with the adapter.
     has_connection_info: bool = False
@@ -366,6 +369,9 @@ class Finding:
     bdm: Bdm | None = None
     attachment: Attachment | None = None
     decision: Decision = Decision()
+    #: Whether it is removed or connected depends on whether it is the root
+    #: disk, which is not shown.
+    depends_on_root: bool = False
     #: The attachments to delete in Cinder after the mapping, in this order;
     #: never those from before Queens.
     left_over: tuple[Attachment, ...] = ()

@@ -358,11 +358,17 @@ class MappingFacts:
         return any(b.is_root for b in self.siblings)
 
     @property
+    def may_have_root_disk(self) -> bool:
+        """Tell whether a mapping of the volume may be the root disk."""
+        return any(b.may_be_root for b in self.siblings)
+
+    @property
     def is_data(self) -> bool:
         """Tell whether no mapping of the volume is the root disk, or of a
         volume that Nova created.
         """
-        return all(b.is_volume and not b.is_root for b in self.siblings)
+        return not self.may_have_root_disk and all(
+            b.is_volume and not b.is_root for b in self.siblings)
 
     @property
     def others_attached(self) -> frozenset[str]:
@@ -378,7 +384,13 @@ class MappingFacts:
         """Tell whether Cinder shows no attachment of the volume to this
         server, and may give the volume, or its address, to another one.
         """
-        if self.ours or self._listed or self.has_root_disk:
+        return (not self.has_root_disk and not self.may_have_root_disk
+                and self.may_belong_elsewhere)
+
+    @property
+    def may_belong_elsewhere(self) -> bool:
+        """Tell whether this holds if it is not the root disk."""
+        if self.ours or self._listed:
             return False
         if not self.is_settled:
             return False  # Cinder's answer may be older than the mapping.
@@ -474,6 +486,11 @@ class MappingFacts:
     # Words
 
     @property
+    def source(self) -> str:
+        return ('Nova does' if self.world.snapshot.sees_all
+                else 'your credentials do')
+
+    @property
     def ids_of_ours(self) -> str:
         return enumerated(a.id for a in self.ours)
 
@@ -514,6 +531,12 @@ DANGLING_MAPPINGS: Table[Row[MappingFacts, Outcome]] = Table(
         Outcome(Reason.ROOT_VOLUME_DANGLING),
         'the root disk is never removed, although {it.words}'),
 
+    # Only the commands have such mappings.
+    Row('may be the root disk: the API does not show which disk is',
+        lambda m: m.may_have_root_disk,
+        Outcome(_ITS_OWN),
+        '{it.words}; {it.source} not show whether it is the root disk'),
+
     Row('has another source than a volume (image, snapshot, blank), or has '
         'the same volume as such a mapping',
         lambda m: [b for b in m.siblings if not b.is_volume],
@@ -550,7 +573,10 @@ def finding_of(mapping: MappingFacts) -> facts.Finding:
             mapping.reason, mapping.words, bdm=bdm,
             decision=Decision(row.outcome.action, connect=not (
                 bdm.has_connection_info and mapping.names_a_volume
-                and may_not_connect)))
+                and may_not_connect)),
+            depends_on_root=(
+                mapping.may_have_root_disk and bdm.has_connection_info
+                and mapping.names_a_volume and mapping.may_belong_elsewhere))
     row = first(DANGLING_MAPPINGS.rows, mapping)
     action = row.outcome.action
     removes = action is Action.REMOVE
@@ -560,4 +586,5 @@ def finding_of(mapping: MappingFacts) -> facts.Finding:
         decision=Decision(
             action, connect=not (
                 removes and mapping.is_settled or may_not_connect)),
+        depends_on_root=mapping.may_have_root_disk,
         left_over=mapping.left_over if removes else ())

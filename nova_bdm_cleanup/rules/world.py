@@ -72,7 +72,7 @@ class World:
 
     @functools.cached_property
     def has_root(self) -> bool:
-        return any(b.is_root for b in self.bdms)
+        return any(b.is_root or b.may_be_root for b in self.bdms)
 
     @functools.cached_property
     def is_moving(self) -> bool:

@@ -12,7 +12,13 @@ from nova_bdm_cleanup.client.cloud import commands
 from nova_bdm_cleanup.client.cloud.inspection import Cloud, Inspection
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.facts import Finding, Volume
-from nova_bdm_cleanup.rules.reasons import Code, ENDED_HALF_WAY, Reason, Remedy
+from nova_bdm_cleanup.rules.reasons import (
+    Code,
+    DANGLING,
+    ENDED_HALF_WAY,
+    Reason,
+    Remedy,
+)
 
 #: The words for the remedies in a total.
 _TO_DO = {Remedy.RELEASE: 'to release', Remedy.CLEAN: 'to clean',
@@ -102,6 +108,9 @@ class CloudFinding:
     instead: Remedy | None = None
     #: The command must be told more before it acts, and shows what.
     needs_look: bool = False
+    #: A hard reboot removes it, unless it is the root disk, which is not
+    #: shown.
+    may_be_root: bool = False
     #: The age before which its command would refuse it as too new.
     wait: datetime.timedelta | None = None
     #: The commands for a person to run, if known.
@@ -120,7 +129,7 @@ class CloudFinding:
     def remedy(self) -> Remedy:
         if self.instead is not None:
             return self.instead
-        if self.withheld is not None:
+        if self.withheld is not None or self.may_be_root:
             return Remedy.PERSON
         # Only healthy disks have none, and they are no finding here.
         return self.reason.remedy or Remedy.PERSON
@@ -128,7 +137,7 @@ class CloudFinding:
     @property
     def is_for_reboot(self) -> bool:
         """Return whether a hard reboot resolves it, even if less would do."""
-        return (self.withheld is None
+        return (self.withheld is None and not self.may_be_root
                 and self.reason.remedy is Remedy.CLEAN)
 
     @property
@@ -163,7 +172,7 @@ class CloudFinding:
                 if self.since and self.wait else None))
         commands = self._commands(target)
         if self.is_for_member and (
-                self.needs_look or self.steps
+                self.needs_look or self.steps or self.may_be_root
                 or self.remedy is Remedy.RELEASE
                 or self.reason is Reason.CANNOT_SEE_PROJECT):
             return Action(Verb.ASK, commands)
@@ -172,9 +181,9 @@ class CloudFinding:
         return Action(Verb.RUN, commands)
 
     def _commands(self, target: str | None) -> tuple[str, ...]:
-        if self.is_for_member and self.reason is Reason.SERVER_GONE \
-                and self.server:
-            # Only an administrator sees whether it is gone.
+        if self.is_for_member and self.server and (
+                self.reason is Reason.SERVER_GONE or self.may_be_root):
+            # Only an administrator sees whether it is gone, or the root.
             return ('openstack bdm audit --all-projects --server %s'
                     % self.server,)
         if self.remedy is Remedy.RELEASE:
@@ -222,6 +231,7 @@ def _cloud_finding(finding: Finding, seen: Inspection) -> CloudFinding:
         withheld=finding.withheld, instead=_instead(finding, seen),
         # Which host was connected, if any?
         needs_look=finding.reason is Reason.LEGACY_ATTACHMENT,
+        may_be_root=finding.depends_on_root and finding.reason in DANGLING,
         steps=_steps(finding, seen, volume),
         sides=sides_of(nova, volume, [
             a for a in seen.attachments.values()

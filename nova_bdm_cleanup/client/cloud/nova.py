@@ -361,17 +361,18 @@ def mappings_of(server: ComputeServer,
                 disks: tuple[Disk, ...]) -> tuple[Bdm, ...]:
     """Return the mappings; each unknown value is the cautious one."""
     root = spelling.device(server.root_device)
-    roots = [d for d in disks if root and spelling.device(d.device) == root]
-    # If a volume is the root and the API does not say which, it may be any of
-    # them.
-    suspect = server.volume_backed and len(roots) != 1
+    roots = {d.volume_id for d in disks
+             if root and spelling.device(d.device) == root}
+    # Only administrators are shown the root device.
+    is_hidden = server.volume_backed and len(roots) != 1
     found = [Bdm(
         uuid=name,
         # Not shown.  nova-compute keeps a disk that Nova created from an
         # image or a snapshot.
         source_type='volume', destination_type='volume',
         volume_id=d.volume_id, attachment_id=d.attachment_id,
-        boot_index=0 if suspect or d in roots else None,
+        boot_index=0 if d.volume_id in roots and not is_hidden else None,
+        may_be_root=is_hidden,
         device_name=d.device,
         # A mapping with an attachment ID is not of an attach that has just
         # begun: the volume was reserved before.

@@ -169,6 +169,74 @@ class ShowAndCleanTest(commands.CommandWithWitnessTestCase):
         self.clean_in_state('ERROR', {'os-resetState': {'state': 'error'}})
 
 
+class MemberTest(commands.CommandWithWitnessTestCase):
+    """A server that boots from a volume; Nova shows a member no root."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.server = self.create_server(*[fixture.Disk()] * 3, root='volume')
+        for volume in self.server.volumes:
+            self.cloud.lose_attachment(self.server, volume)
+
+    def test_member(self):
+        """Raise no alarm, and ask an administrator."""
+        metrics = pathlib.Path(self.useFixture(
+            fixtures.TempDir()).path) / 'bdm.prom'
+        code, rows = self.bdm('audit', '--long', '--prometheus', str(metrics),
+                              by=self.cloud.owner)
+        self.assertEqual(ExitCode.FINDINGS, code)
+        self.assertEqual({(
+            volume, 'volume-available', 'ask an administrator: openstack bdm '
+            'audit --all-projects --server ' + self.server.id, 'look')
+            for volume in self.server.volumes}, {
+            (row['Volume'], row['Reason'], row['Action'], row['Remedy'])
+            for row in rows})
+        for row in rows:
+            self.assertIn('your credentials do not show whether it is the '
+                          'root disk', row['Explanation'])
+        self.assertIn('{host="",reason="root-volume-dangling"} 0.0',
+                      metrics.read_text())
+
+        code, rows = self.bdm('show', self.server.id, by=self.cloud.owner)
+        self.assertEqual(ExitCode.FINDINGS, code)
+        self.assertEqual(
+            {self.server.root: ('healthy', True),
+             **dict.fromkeys(self.server.volumes,
+                             ('volume-available', None))},
+            {row['Volume']: (row['Verdict'], row['Connects'])
+             for row in rows})
+
+        code, rows = self.bdm('clean', self.server.id, '--yes',
+                              by=self.cloud.owner)
+        self.assertEqual(ExitCode.REFUSED, code)
+        self.assertEqual([], self.cloud.log(
+            'Rebooting instance.*' + self.server.id))
+
+    def test_administrator(self):
+        """Follow the command that the member is to ask for."""
+        code, rows = self.bdm('audit', '--all-projects', '--server',
+                              self.server.id)
+        self.assertEqual((ExitCode.FINDINGS, {
+            ('volume-available', 'openstack bdm clean ' + self.server.id)}), (
+            code, {(row['Reason'], row['Action']) for row in rows}))
+        code, rows = self.bdm('clean', self.server.id, '--yes')
+        self.assertEqual((ExitCode.OK, ['removed'] * 3),
+                         (code, [row['Result'] for row in rows]))
+        self.assert_healthy(self.look(self.server), self.server.root)
+
+    def test_root(self):
+        """Show the alarm to an administrator only."""
+        root = self.server.root
+        self.cloud.lose_attachment(self.server, root)
+        for caller, reason in ((self.cloud.owner, 'volume-available'),
+                               (self.cloud.admin, 'root-volume-dangling')):
+            _, rows = self.bdm(
+                'audit', *(('--project', self.cloud.owner.project)
+                           if caller is self.cloud.admin else ()), by=caller)
+            self.assertEqual([reason], [
+                row['Reason'] for row in rows if row['Volume'] == root])
+
+
 class ReleaseTest(commands.CommandWithWitnessTestCase):
     """Releases besides the use cases of ``test_use_cases``."""
 

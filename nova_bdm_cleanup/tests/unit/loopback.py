@@ -5,8 +5,9 @@ It has their quirks.  Pages are cut without notice.  Cinder's attachment list
 has no link to the next page.  A volume shows its attached attachments only.
 Depending on the microversion, Nova omits all ids, or the mappings without an
 attachment id.  Every filtered or paged list omits the servers of a silent
-cell.  A user who is not an administrator sees one project.  :mod:`.wire`
-serves the cloud over HTTP, and breaks its answers.
+cell.  A user who is not an administrator sees one project, and neither the
+host nor the root device of a server.  :mod:`.wire` serves the cloud over HTTP,
+and breaks its answers.
 """
 
 from __future__ import annotations
@@ -322,7 +323,7 @@ class LoopbackCloud:
             return 200, {'memory': 512, 'vnet0_rx': 1, **{
                 '%s_read_req' % d: 1
                 for d in self.guests.get(server_id, ())}}
-        return 200, {'server': self._server(server)}
+        return 200, {'server': self._server(server, admin)}
 
     def _list_mappings(self, server_id: str,
                        version: str | None) -> list[dict[str, Any]]:
@@ -361,11 +362,15 @@ class LoopbackCloud:
             'request_id': 'req-%s-%d' % (action, len(found) + 1),
             'project_id': project, 'user_id': user})
 
-    def _server(self, server: dict[str, Any]) -> dict[str, Any]:
+    def _server(self, server: dict[str, Any],
+                admin: bool = True) -> dict[str, Any]:
         if server['id'] in self.silent_servers:
             return {'id': server['id'], 'status': 'UNKNOWN',
                     'tenant_id': server['tenant_id']}
-        return dict(server, **{'os-extended-volumes:volumes_attached': [
+        shown = server if admin else {
+            key: value for key, value in server.items()
+            if not key.startswith('OS-EXT-SRV-ATTR:')}
+        return dict(shown, **{'os-extended-volumes:volumes_attached': [
             {'id': m['volumeId']} for m in self.mappings[server['id']]]})
 
     def _list_servers(self, query: Mapping[str, str],
@@ -394,7 +399,8 @@ class LoopbackCloud:
             return 400, {'badRequest': {
                 'message': 'marker [%s] not found' % marker}}
         page, more = self._cut(found, query)
-        answer: dict[str, Any] = {'servers': [self._server(s) for s in page]}
+        answer: dict[str, Any] = {'servers': [self._server(s, admin)
+                                               for s in page]}
         if more:
             answer['servers_links'] = [{'rel': 'next', 'href': 'somewhere'}]
         return 200, answer

@@ -330,6 +330,16 @@ LOOKS = (
     *(('a root made from %s' % source, seen(
         [make.bdm(source_type=source, boot_index=0)], None),
        'root-volume-dangling') for source in ('image', 'snapshot', 'blank')),
+    *(('perhaps the root, %s' % name, seen(
+        [make.bdm(may_be_root=True)], volume, roots=()), reason)
+      for name, volume, reason in (
+          ('free', AVAILABLE, 'volume-available'), ('gone', None,
+                                                    'volume-missing'),
+          ('attached elsewhere', make.volume(attached_to=(ELSEWHERE,)),
+           'attached-elsewhere'))),
+    ('beside one that may be the root', seen(
+        [make.bdm(may_be_root=True), GONE], None, roots=()),
+     'volume-missing volume-missing'),
     ('beside the root disk', seen([make.bdm(boot_index=0), GONE], None),
      'root-volume-dangling root-volume-dangling'),
     ('beside one made from an image', seen(
@@ -372,6 +382,8 @@ LOOKS = (
      'healthy attachment-mismatch'),
     ('one beside the root stays', spare(first=make.bdm(boot_index=0)),
      'healthy duplicate-mapping'),
+    ('one beside what may be the root stays', spare(
+        first=make.bdm(may_be_root=True)), 'healthy duplicate-mapping'),
     ('one beside an image stays', spare(first=make.bdm(source_type='image')),
      'healthy duplicate-mapping'),
     ('one beside one that is not connected stays', spare(
@@ -542,6 +554,25 @@ class MappingTest(base.TestCase):
                  True)):
             finding = decide(look).findings[0]
             self.assertEqual(connects, finding.decision.connect, finding)
+
+    def test_what_depends_on_the_root(self):
+        """Say nothing of a reboot that only the root disk would decide."""
+        may_be = make.bdm(may_be_root=True)
+        for look, depends in (
+                (seen([may_be], AVAILABLE), True),
+                (seen([may_be], AVAILABLE, make.attachment()), True),
+                (in_state('error', bdm=may_be), True),
+                (in_state('error', OWN, bdm=may_be), False),
+                (in_state('error', bdm=make.bdm(
+                    may_be_root=True, has_connection_info=False)), False),
+                (in_state('in-use', OWN, bdm=may_be), False),
+                (in_state('error'), False),
+                (of(AVAILABLE), False)):
+            finding = decide(look).findings[0]
+            self.assertEqual(depends, finding.depends_on_root, finding)
+            if depends:
+                self.assertTrue(finding.connects)
+                self.assertFalse(finding.is_removal)
 
     def test_explanations_name_what_was_seen(self):
         for look, words in (

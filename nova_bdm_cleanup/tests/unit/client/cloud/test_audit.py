@@ -11,7 +11,7 @@ from nova_bdm_cleanup.client.cloud.audit import Scope
 from nova_bdm_cleanup.client.cloud.findings import CloudFinding
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.api import Budget
-from nova_bdm_cleanup.rules.reasons import Reason
+from nova_bdm_cleanup.rules.reasons import Reason, Remedy
 from nova_bdm_cleanup.tests.unit import loopback, wire
 from nova_bdm_cleanup.tests.unit.client.cloud import base
 
@@ -94,17 +94,31 @@ class FindingsTest(AuditCase):
                          self.reasons())
 
     def test_dangling_root(self) -> None:
-        """Check that any disk may be the root if Nova names none."""
-        for name, device in (('shown', '/dev/vdb'), ('hidden', None)):
-            server = self.cloud.server(name, image='', **{
+        """Raise no alarm about a root that Nova does not show."""
+        for user, device, reason, words, action in (
+                ('admin', '/dev/vdb', 'root-volume-dangling',
+                 'the root disk is never removed', 'look: openstack server '
+                 'stop %(server)s; on host compute1: nova-manage'),
+                ('admin', None, 'volume-available',
+                 'Nova does not show whether it is the root disk',
+                 'look: openstack bdm show %(server)s'),
+                ('member', '/dev/vdb', 'volume-available',
+                 'your credentials do not show whether it is the root disk',
+                 'ask an administrator: openstack bdm audit --all-projects '
+                 '--server %(server)s')):
+            server = self.cloud.server('from a volume', image='', **{
                 'OS-EXT-SRV-ATTR:root_device_name': device})
-            disk = self.cloud.attach(server, name)
-            self.cloud.attach(server, name + ' data')
+            disk = self.cloud.attach(server, 'root')
+            self.cloud.attach(server, 'data')
             self.cloud.lose_attachment(disk)
-            self.assertEqual([('root-volume-dangling', disk)],
-                             self.reasons(), name)
+            finding, = self.audit(Scope(), user=user)
+            self.assertEqual((reason, disk, Remedy.PERSON), (
+                str(finding.reason), finding.volume, finding.remedy))
+            self.assertIn(words, finding.explanation)
+            self.assertIn(action % {'server': server}, str(finding.action))
+            self.assertFalse(finding.is_for_reboot)
             self.cloud.mappings[server].clear()
-            self.cloud.lose_volume(loopback.uid(name + ' data'))
+            self.cloud.lose_volume(loopback.uid('data'))
 
     def test_server_that_waits_for_its_reclaim(self) -> None:
         self.cloud.servers[self.alpha]['status'] = 'SOFT_DELETED'

@@ -231,7 +231,7 @@ class DisksTest(base.CloudCase):
 class BdmsTest(base.base.TestCase):
 
     def bdms(self, *disks: Disk, volume_backed: bool = False,
-             root_device: str = '/dev/vda') -> tuple[Bdm, ...]:
+             root_device: str | None = '/dev/vda') -> tuple[Bdm, ...]:
         return mappings_of(ComputeServer(
             'server', 'server', 'ACTIVE', volume_backed=volume_backed,
             root_device=root_device), disks)
@@ -258,10 +258,21 @@ class BdmsTest(base.base.TestCase):
         self.assertEqual(['volume v', 'volume v (2)', 'b'],
                          [b.uuid for b in found[1:]])
 
-    def test_any_of_them_may_be_the_root(self) -> None:
-        found = self.bdms(Disk('v'), Disk('w'),
+    def test_root_that_is_not_shown(self) -> None:
+        for root, devices in ((None, ('/dev/vda', '/dev/vdb')),
+                              ('/dev/vda', (None, '/dev/vdb')),
+                              ('/dev/vda', ('/dev/vda', '/dev/vda'))):
+            found = self.bdms(*map(Disk, 'vw', 'bc', 'tu', devices),
+                              volume_backed=True, root_device=root)
+            self.assertEqual([(False, True)] * 2, [
+                (b.is_root, b.may_be_root) for b in found])
+
+    def test_two_mappings_of_the_root(self) -> None:
+        found = self.bdms(*[Disk('v', device='/dev/vda')] * 2, Disk('w'),
                           volume_backed=True)
-        self.assertEqual([True, True], [b.is_root for b in found])
+        self.assertEqual(
+            [(True, False)] * 2 + [(False, False)],
+            [(b.is_root, b.may_be_root) for b in found])
 
 
 class RebootTest(base.CloudCase):
