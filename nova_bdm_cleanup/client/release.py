@@ -70,6 +70,12 @@ class ReleaseBdm(change_command.ChangeCommand):
                  '"none" if no host ever had the volume. "none" is refused if '
                  'Cinder names a host or has connection information, or if '
                  'the volume is multiattach or has another attachment')
+        parser.add_argument(
+            '--same-cloud', action='store_true',
+            help='Confirm that this Nova and this Cinder belong together. '
+                 'Needed only if no server has a volume, and Cinder names no '
+                 'server that Nova has or has deleted. It is not accepted if '
+                 'Nova names volumes and Cinder knows none of them')
         return parser
 
     def take_action(self, args: argparse.Namespace) -> output.Rows:
@@ -86,7 +92,7 @@ class ReleaseBdm(change_command.ChangeCommand):
         plan = [i for i in plan_file.read_plan(args.plan)
                 if i.remedy is Remedy.RELEASE] if args.plan else []
         cloud = self.connect(args)
-        releaser = release.Releaser(cloud, connector)
+        releaser = release.Releaser(cloud, connector, args.same_cloud)
         releaser.check()
         if args.orphans or args.server:
             plan = self._find(cloud, args.server)

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 import dataclasses
+import itertools
 import json
 from typing import Callable
 
@@ -25,6 +26,10 @@ from nova_bdm_cleanup.rules.reasons import Reason
 #: The connector keys by which back ends identify a host.
 _IDENTITIES = ('initiator', 'wwpns', 'nqn', 'ip')
 
+#: The limit of servers to ask Nova about, each by a request or two, to learn
+#: whether this Nova and this Cinder belong together.
+_MAX_SERVERS = 60
+
 
 @dataclasses.dataclass(frozen=True)
 class Target:
@@ -35,13 +40,19 @@ class Target:
 
 
 class Releaser:
-    """The planner of a release of volumes."""
+    """The planner of a release of volumes.
 
-    def __init__(self, cloud: inspection.Cloud, connector: Connector) -> None:
+    :param is_same_cloud: the operator says that Nova and Cinder belong
+        together
+    """
+
+    def __init__(self, cloud: inspection.Cloud, connector: Connector,
+                 is_same_cloud: bool = False) -> None:
         self._cloud = cloud
         self._nova = cloud.nova
         self.cinder = cloud.cinder
         self._connector = connector
+        self._is_same_cloud = is_same_cloud
         #: The servers with a mapping of a volume, as of the last scan.
         self._mapped_by: dict[str, set[str]] = {}
         #: The compute hosts of this Nova.
@@ -61,10 +72,48 @@ class Releaser:
                 'the cells of these compute hosts do not answer, so no '
                 'server is known to be gone: %s' % ', '.join(hosts.silent))
         self._hosts = hosts.known
-        if self._cloud.witness.answer() is not facts.WitnessAnswer.KNOWN:
+        self._check_same_cloud()
+
+    def _check_same_cloud(self) -> None:
+        """Check that Nova and Cinder belong together.
+
+        To another region's Nova, or with another region's Cinder, the server
+        of every attachment seems to be gone.
+        """
+        answer = self._cloud.witness.answer()
+        if answer is facts.WitnessAnswer.UNKNOWN:
+            # A contradiction: the word of an operator does not end it.
             raise errors.Refused(
-                'Cinder knows no volume that Nova names: nothing shows that '
-                'this Nova and this Cinder belong to the same region')
+                'Cinder knows none of the volumes that Nova names: it is the '
+                'Cinder of another region, or was restored from an old '
+                'database')
+        if (answer is facts.WitnessAnswer.NONE_EXISTS
+                and not self._is_same_cloud
+                and not self._names_server_of_nova()):
+            raise errors.Refused(
+                'Nova names no volume, and Cinder names no server that Nova '
+                'has or has deleted: nothing shows that this Nova and this '
+                'Cinder belong together. If you know that they do, add '
+                '--same-cloud')
+
+    def _names_server_of_nova(self) -> bool:
+        """Return whether Cinder names a server that Nova has or has deleted.
+
+        The last server that had a volume may be deleted; Nova remembers it
+        until its rows are archived or purged.
+        """
+        return any(
+            self._nova.server(s) is not None or self._nova.has_deleted(s)
+            for s in itertools.islice(self._named_servers(), _MAX_SERVERS))
+
+    def _named_servers(self) -> Iterator[str]:
+        """Yield each server that an attachment in Cinder names, once."""
+        found: set[str] = set()
+        for page in self.cinder.attachments():
+            for server in (a.server_id for a in page if a.server_id):
+                if server not in found:
+                    found.add(server)
+                    yield server
 
     def resolve(self, name: str) -> Target:
         """Return the target for an attachment's or a volume's ID.

@@ -3,8 +3,9 @@
 
 Each with single and multiattach volumes, built by the calls of the attach
 flow before Queens and of the one since, for a server that runs, one that is
-stopped and one that is gone.  At the end the back end and Cinder's database
-agree, and no other server's connection was touched.
+stopped and one that is gone; in a cloud with other servers, and in one where
+none has a volume.  At the end the back end and Cinder's database agree, and no
+other server's connection was touched.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import itertools
 import json
 from typing import Any
 
+from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.cloud import fixture
-from nova_bdm_cleanup.tests.functional import commands, test_stuck
+from nova_bdm_cleanup.tests.functional import commands, scenario
 
 #: The back end's calls where a host had the volume.
 DISCONNECT_CALLS = ('terminate_connection', 'remove_export')
@@ -80,15 +82,29 @@ class Case:
         return EXPECTED[self.number, self.flow, self.server]
 
 
-class UseCasesTest(test_stuck.StuckTestCase):
+class _UseCasesTestCase(commands.CommandTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.servers = {RUNNING: self.create_server(),
-                        STOPPED: self.create_server(),
-                        DELETED: self.unknown_server()}
-        self.cloud.stop(self.servers[STOPPED])
+        self.servers: dict[str, fixture.Server] = {}
         self._devices = map('/dev/vd{}'.format, 'bcdefghijklmnopqrstu')
+
+    def create_servers(self) -> None:
+        """Create servers without volumes."""
+        self.servers.update({RUNNING: self.create_server(),
+                             STOPPED: self.create_server()})
+        self.cloud.stop(self.servers[STOPPED])
+
+    def cases(self, *numbers: int, servers: tuple[str, ...] = (
+            RUNNING, STOPPED, DELETED)) -> list[Case]:
+        """Build the use cases with these numbers, for these servers."""
+        found = [Case(*key, multiattach, self.cloud.volume(
+            multiattach=multiattach)) for key, multiattach in
+            itertools.product(EXPECTED, (False, True))
+            if key[0] in numbers and key[2] in servers]
+        for case in found:
+            self.build(case)
+        return found
 
     def build(self, case: Case) -> None:
         """Make the calls that leave a volume stuck."""
@@ -144,12 +160,14 @@ class UseCasesTest(test_stuck.StuckTestCase):
             call = calls[case.target]
             self.assertEqual(case.expected[0], call, case)
 
-    def test_all(self):
-        cases = [Case(*key, multiattach, self.cloud.volume(
-            multiattach=multiattach)) for key, multiattach in
-            itertools.product(EXPECTED, (False, True))]
-        for case in cases:
-            self.build(case)
+    def play(self, cases: list[Case], *options: str) -> None:
+        """Release the volumes of all cases, and check the results.
+
+        :param options: of every release
+        """
+        def release(some: list[Case], *arguments: str) -> None:
+            if some:
+                self.release_all(some, *arguments, *options)
 
         def select(*numbers: int, **wanted: str) -> list[Case]:
             return [case for case in cases if case.number in numbers and all(
@@ -158,25 +176,28 @@ class UseCasesTest(test_stuck.StuckTestCase):
 
         for_host = select(2, 3, 5, flow=BEFORE_QUEENS, server=DELETED)
         # While anything is detached, nothing is known to be stale.
-        self.release_all([c for c in select(3, 4) if c not in for_host])
-        self.release_all([
-            c for c in (*select(1, flow=SINCE_QUEENS), *select(2))
-            if c not in for_host])
-        self.release_all(select(1, flow=BEFORE_QUEENS), '--connector', 'none')
-        self.release_all(for_host, '--connector', self.connector_file())
+        release([c for c in select(3, 4) if c not in for_host])
+        release([c for c in (*select(1, flow=SINCE_QUEENS), *select(2))
+                 if c not in for_host])
+        release(select(1, flow=BEFORE_QUEENS), '--connector', 'none')
+        release(for_host, '--connector', self.connector_file())
+        legacy = [case.target for case in select(3, flow=BEFORE_QUEENS)
+                  if case.server != DELETED]
+        if legacy:
+            self.release_legacy(legacy)
+        for case in cases:
+            self.check_result(case)
+
+    def release_legacy(self, attachments: list[str]) -> None:
+        """Release attachments of servers, which must be stopped."""
         self.bdm('clean', self.servers[RUNNING].id, '--yes')
         self.bdm('clean', self.servers[STOPPED].id, '--yes', '--stop-again')
         self.cloud.stop(self.servers[RUNNING])
-        legacy = [case.target for case in select(3, flow=BEFORE_QUEENS)
-                  if case.server != DELETED]
-        code, rows = self.bdm('release', *legacy, '--connector',
+        code, rows = self.bdm('release', *attachments, '--connector',
                               self.connector_file(), *commands.NO_WAITING,
                               '--yes')
         self.assertEqual((0, {'os-force_detach'}),
                          (code, {row['Call'] for row in rows}), rows)
-
-        for case in cases:
-            self.check_result(case)
 
     def check_result(self, case: Case) -> None:
         _, status, calls = case.expected
@@ -198,3 +219,82 @@ class UseCasesTest(test_stuck.StuckTestCase):
             sorted((a.id, a.status) for a in left), case)
         self.assertEqual(case.expected[1] == 'in-use', any(
             a.server_id == self.servers[case.server].id for a in left), case)
+
+
+class UseCasesTest(_UseCasesTestCase):
+    """A cloud with another server that has a volume."""
+
+    def test_all(self):
+        self.create_server(scenario.BOOT_DISK, name='witness')
+        self.create_servers()
+        self.servers[DELETED] = self.unknown_server()
+        self.play(self.cases(1, 2, 3, 4, 5))
+
+
+class EmptyCloudTest(_UseCasesTestCase):
+    """A cloud without any other server that has a volume."""
+
+    def assert_needs_word(self, *arguments: str) -> None:
+        """Check that nothing is released, and that the way out is named."""
+        code, rows = self.bdm('release', *arguments, *commands.NO_WAITING,
+                              '--yes')
+        self.assertEqual((ExitCode.REFUSED, None), (code, rows))
+        self.assertIn('add --same-cloud', self.stderr.getvalue())
+
+    def test_server_that_nova_has_deleted(self):
+        """Take for a proof that Cinder still names it."""
+        self.servers[DELETED] = self.deleted_server()
+        self.play(self.cases(1, 2, 3, 5, servers=(DELETED,)))
+
+    def test_server_that_never_was(self):
+        self.servers[DELETED] = self.unknown_server()
+        cases = self.cases(1, 2, 3, 5, servers=(DELETED,))
+        for case in cases:
+            self.assert_needs_word(case.target)
+        self.play(cases, '--same-cloud')
+
+    def test_servers_that_nova_does_not_attach(self):
+        """Take for a proof that Cinder names servers of this Nova."""
+        self.create_servers()
+        self.play(self.cases(1, 3, servers=(RUNNING, STOPPED)))
+
+    def test_servers_with_a_mapping(self):
+        self.create_servers()
+        self.play(self.cases(2, 4, servers=(RUNNING, STOPPED)))
+
+    def test_audit(self):
+        """Find what the last server left, and print what releases it."""
+        volume, lonely = self.cloud.volume(), self.cloud.volume()
+        self.cloud.create_attachment(self.unknown_server(), volume)
+        self.set_in_use(lonely)
+        found = self.run_audit('--all-projects')
+        self.assertEqual({volume: 'server-gone',
+                          lonely: 'volume-unreferenced'},
+                         {v: reason for v, (reason, _) in found.items()})
+        self.assertNotIn('INCOMPLETE', self.stderr.getvalue())
+        for held, arguments in ((volume, ()),
+                                (lonely, ('--connector', 'none'))):
+            command = found[held][1]
+            self.assertTrue(command.startswith('look: openstack bdm release '))
+            target = command.split()[-1]
+            self.assert_needs_word(target, *arguments)
+            code, rows = self.bdm(
+                'release', target, *arguments, '--same-cloud',
+                *commands.NO_WAITING, '--yes')
+            self.assertEqual(ExitCode.OK, code, rows)
+        self.assert_released(volume, 'terminate_connection', 'remove_export')
+        self.assert_released(lonely)
+        self.assertEqual({}, self.run_audit('--all-projects'))
+
+    def test_another_region(self):
+        """Refuse the word where Cinder knows none of Nova's volumes."""
+        server = self.create_server(scenario.BOOT_DISK)
+        volume = self.cloud.volume()
+        attachment = self.cloud.create_attachment(self.unknown_server(),
+                                                  volume)
+        self.cloud.lose_volume(server, *server.volumes)
+        code, rows = self.bdm('release', volume, '--same-cloud', '--yes')
+        self.assertEqual((ExitCode.REFUSED, None), (code, rows))
+        self.assertIn('another region', self.stderr.getvalue())
+        self.assertEqual([attachment], [
+            a.id for a in self.cloud.attachments(volume)])

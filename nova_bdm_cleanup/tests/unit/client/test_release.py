@@ -160,6 +160,31 @@ class ReleaseBdmTest(commandcase.CommandCase):
         self.assertEqual(ExitCode.OK, code)
         self.assertEqual([('os-force_detach', volume)], self.cloud.driver)
 
+    def test_cloud_without_another_server(self) -> None:
+        """Release what the last server has left."""
+        known = self.orphan()
+        for server in (self.alpha, self.beta):
+            self.cloud.lose_server(server)
+        for volume in (self.disk, self.other):
+            self.cloud.lose_volume(volume)
+        self.cloud.deleted.pop(self.alpha)
+        self.assert_results(
+            ExitCode.OK, ['released: the volume is available'], 'release',
+            known, '--yes')
+        lonely = self.cloud.volume('lonely', 'in-use')
+        code, (row,) = self.bdm('audit', '--all-projects')
+        self.assertEqual(
+            (ExitCode.FINDINGS, lonely, 'look: openstack bdm release '
+             + lonely), (code, row['Volume'], row['Action']))
+        self.assertNotIn('INCOMPLETE', self.stderr.getvalue())
+        arguments = ('release', lonely, '--connector', 'none', '--yes')
+        code, rows = self.bdm(*arguments)
+        self.assertEqual((ExitCode.REFUSED, None), (code, rows))
+        self.assertIn('--same-cloud', self.stderr.getvalue())
+        self.assert_results(
+            ExitCode.OK, ['released: the volume is available'], *arguments,
+            '--same-cloud')
+
     def test_a_word_for_what_is_named_only(self) -> None:
         self.orphan()
         for arguments in (('--orphans',), ('--server', self.alpha),

@@ -274,6 +274,16 @@ class GapsTest(AuditCase):
         self.assertEqual([], self.audit())
         self.assertIn('knows none of the volumes', self.auditor.gaps[0])
 
+    def test_nova_that_names_no_volume(self) -> None:
+        """Take it for an answer: the last server may be gone."""
+        for server in (self.alpha, self.beta):
+            self.cloud.lose_server(server)
+        lonely = self.cloud.volume('lonely', 'in-use')
+        self.assertEqual(
+            {('server-gone', self.disk), ('server-gone', self.other),
+             ('volume-unreferenced', lonely)}, set(self.reasons()))
+        self.assertEqual([], self.auditor.gaps)
+
     def break_both(self) -> None:
         self.cloud.lose_attachment(self.disk)
         self.cloud.lose_attachment(self.other)

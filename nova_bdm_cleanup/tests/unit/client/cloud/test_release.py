@@ -8,6 +8,7 @@ import functools
 import json
 import os
 from typing import Any, Callable
+from unittest import mock
 
 from nova_bdm_cleanup.client.cloud import changes, release
 from nova_bdm_cleanup.client.cloud.audit import CloudAudit, Scope
@@ -26,8 +27,9 @@ FORBIDDEN = 403, {'forbidden': {'message': 'Policy'}}
 class ReleaserCase(base.CloudCase):
 
     def releaser(self, user: str = 'admin',
-                 connector: Connector = NOT_GIVEN) -> release.Releaser:
-        return release.Releaser(self.seen_by(user), connector)
+                 connector: Connector = NOT_GIVEN,
+                 is_same_cloud: bool = False) -> release.Releaser:
+        return release.Releaser(self.seen_by(user), connector, is_same_cloud)
 
     def release(self, *targets: Target, connector: Connector = NOT_GIVEN,
                 meanwhile: Callable[[], object] = lambda: None
@@ -49,8 +51,10 @@ class ReleaserCase(base.CloudCase):
 class CheckTest(ReleaserCase):
     """Checks before "Nova does not know it" is believed."""
 
-    def assert_refused(self, words: str, user: str = 'admin') -> None:
-        exc = self.assertRaises(errors.Refused, self.releaser(user).check)
+    def assert_refused(self, words: str, user: str = 'admin',
+                       is_same_cloud: bool = False) -> None:
+        exc = self.assertRaises(errors.Refused, self.releaser(
+            user, is_same_cloud=is_same_cloud).check)
         self.assertIn(words, str(exc))
 
     def test_member(self) -> None:
@@ -70,7 +74,8 @@ class CheckTest(ReleaserCase):
     def test_another_region(self) -> None:
         for volume in (self.disk, self.other):
             self.cloud.lose_volume(volume)
-        self.assert_refused('same region')
+        for is_same_cloud in (False, True):
+            self.assert_refused('another region', is_same_cloud=is_same_cloud)
 
     def test_another_region_since_the_audit(self) -> None:
         """Check that a proof from the audit is not reused for a change."""
@@ -81,12 +86,51 @@ class CheckTest(ReleaserCase):
             self.cloud.lose_volume(volume)
         exc = self.assertRaises(
             errors.Refused, release.Releaser(seen, NOT_GIVEN).check)
-        self.assertIn('same region', str(exc))
+        self.assertIn('another region', str(exc))
 
-    def test_nothing_shows_the_region(self) -> None:
+
+class EmptyNovaTest(ReleaserCase):
+    """No server has a volume."""
+
+    def setUp(self) -> None:
+        super().setUp()
         for server in (self.alpha, self.beta):
             self.cloud.lose_server(server)
-        self.assert_refused('same region')
+
+    def test_deleted_server_that_cinder_names(self) -> None:
+        self.releaser().check()
+        # The first of them is enough.
+        self.assertEqual(1, self.cloud.asked('deleted=true'))
+
+    def test_server_that_nova_does_not_list(self) -> None:
+        self.cloud.deleted.clear()
+        self.cloud.attachment(
+            'of one', self.cloud.server('soft', status='SOFT_DELETED'),
+            self.cloud.volume('of one', 'in-use'))
+        self.releaser().check()
+
+    def test_word_of_the_operator(self) -> None:
+        for change in (self.cloud.deleted.clear,
+                       self.cloud.attachments.clear):
+            change()
+            exc = self.assertRaises(errors.Refused, self.releaser().check)
+            self.assertIn('--same-cloud', str(exc))
+            self.releaser(is_same_cloud=True).check()
+
+    def test_limit(self) -> None:
+        self.cloud.deleted.clear()
+        for number in range(70):
+            self.cloud.attachment('a%d' % number, loopback.uid(
+                's%d' % (number // 2)), self.disk)
+        for limit, number in ((60, 37), (20, 20)):
+            self.cloud.requests.clear()
+            with mock.patch.object(release, '_MAX_SERVERS', limit):
+                self.assertRaises(errors.Refused, self.releaser().check)
+            self.assertEqual(number, self.cloud.asked('deleted=true'))
+
+    def test_silent_cell(self) -> None:
+        self.cloud.on('GET .*/servers/', lambda: (500, None))
+        self.assertRaises(errors.Unanswered, self.releaser().check)
 
 
 class ResolveTest(ReleaserCase):
