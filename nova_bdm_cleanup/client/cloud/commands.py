@@ -35,6 +35,10 @@ def start(server: str) -> str:
     return 'openstack server start %s' % server
 
 
+def unlock(server: str) -> str:
+    return 'openstack server unlock %s' % server
+
+
 def reboot(server: str) -> str:
     return 'openstack server reboot --hard %s' % server
 

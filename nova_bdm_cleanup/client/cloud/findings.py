@@ -173,6 +173,7 @@ class CloudFinding:
         commands = self._commands(target)
         if self.is_for_member and (
                 self.needs_look or self.steps or self.may_be_root
+                or self.withheld is Reason.SERVER_LOCKED
                 or self.remedy is Remedy.RELEASE
                 or self.reason is Reason.CANNOT_SEE_PROJECT):
             return Action(Verb.ASK, commands)
@@ -188,6 +189,8 @@ class CloudFinding:
                     % self.server,)
         if self.remedy is Remedy.RELEASE:
             return ('openstack bdm release %s%s' % (target, self.options),)
+        if self.withheld is Reason.SERVER_LOCKED and self.server:
+            return commands.unlock(self.server), commands.clean(self.server)
         if self.withheld is not None:
             return (commands.explain(self.withheld),)
         if self.remedy is Remedy.CLEAN:
@@ -215,6 +218,14 @@ def _cloud_finding(finding: Finding, seen: Inspection) -> CloudFinding:
     explanation = finding.explanation
     if finding in seen.not_connected:
         explanation += '; a hard reboot keeps it, and ' + finding.without_disk
+    if finding.withheld is Reason.SERVER_LOCKED:
+        explanation += (
+            '; it is kept, since the server is locked%s. To have it removed, '
+            'an administrator unlocks the server: %s' % (
+                ' (%s)' % seen.lock.words if seen.lock else '',
+                commands.unlock(server.id)))
+    elif finding.obstacle:
+        explanation += '; it is kept: ' + finding.obstacle
     nova = ['server is %s' % server.status]
     if server.task_state:
         nova.append('task: %s' % server.task_state)

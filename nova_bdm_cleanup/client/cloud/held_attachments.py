@@ -257,7 +257,9 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
     row('names a server that is locked',
         lambda a: a.server and a.server.locked,
         'server {it.server.id} is locked; if an administrator locked it, only '
-        'an administrator can unlock it'),
+        'an administrator can unlock it',
+        commands=lambda a: (
+            commands.unlock(a.attachment.server_id or ''),)),
 
     # A mapping that was never connected, or is no longer.  A failed attach
     # leaves one, and no user misses it.  A failed move of the server leaves

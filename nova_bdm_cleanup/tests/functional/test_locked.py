@@ -50,15 +50,22 @@ class LockedTest(commands.CommandWithWitnessTestCase):
     def test_commands_refuse(self):
         self.lock(self.cloud.admin)
         found = self.run_audit(server=self.server)
-        self.assertEqual({(reason, 'look: openstack bdm explain server-locked')
-                          for reason in ('volume-available',
-                                         'stale-attachment')},
-                         set(found.values()))
+        self.assertEqual({(
+            reason, 'look: openstack server unlock %s; openstack bdm clean %s'
+            % (self.server.id, self.server.id))
+            for reason in ('volume-available', 'stale-attachment')},
+            set(found.values()))
         attachment, = self.cloud.attachments(self.stale)
         code, rows = self.bdm('release', attachment.id, '--yes')
         self.assertEqual(ExitCode.REFUSED, code)
         self.assertIn('is locked', rows[0]['Explanation'])
+        self.assertIn('openstack server unlock ' + self.server.id,
+                      rows[0]['Explanation'])
         self.start_recording()
         self.assertEqual(ExitCode.REFUSED,
                          self.bdm('clean', self.server.id, '--yes')[0])
         self.assertEqual([], self.log_lines(self.server))
+        # The commands of the audit.
+        self.cloud.act(self.server, {'unlock': None}, by=self.cloud.admin)
+        self.assertEqual(ExitCode.OK,
+                         self.bdm('clean', self.server.id, '--yes')[0])

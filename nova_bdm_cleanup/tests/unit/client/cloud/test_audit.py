@@ -149,8 +149,27 @@ class FindingsTest(AuditCase):
         self.cloud.servers[self.alpha]['locked'] = True
         self.cloud.lose_attachment(self.disk)
         finding, = self.audit()
-        self.assertEqual('look: openstack bdm explain server-locked',
-                         str(finding.action))
+        self.assertEqual([
+            'look: openstack server unlock ' + self.alpha,
+            'openstack bdm clean ' + self.alpha], finding.action.lines)
+        self.assertIn('since the server is locked (Nova has no record of who '
+                      'locked it). To have it removed, an administrator '
+                      'unlocks the server: openstack server unlock '
+                      + self.alpha, finding.explanation)
+        finding, = self.audit(Scope(), user='member')
+        self.assertEqual('ask an administrator: openstack server unlock '
+                         + self.alpha, finding.action.lines[0])
+
+    def test_other_reasons_to_keep_it(self) -> None:
+        for number in range(9):
+            self.cloud.lose_attachment(self.cloud.attach(
+                self.alpha, 'disk-%d' % number))
+        self.assertEqual(
+            {'it is kept: more mappings than [bdm_cleanup] max_removals would '
+             'be removed; none is removed'},
+            {i.explanation.partition('disk; ')[2]
+             or i.explanation.partition('server; ')[2]
+             for i in self.audit()})
 
 
 class MeanwhileTest(AuditCase):

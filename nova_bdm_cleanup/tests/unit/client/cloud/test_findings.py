@@ -34,7 +34,10 @@ class RemedyTest(base.TestCase):
                 ({'reason': Reason.CROSS_WIRED},
                  'look: openstack bdm show server-1'),
                 ({'withheld': Reason.SERVER_LOCKED},
-                 'look: openstack bdm explain server-locked'),
+                 'look: openstack server unlock server-1; '
+                 'openstack bdm clean server-1'),
+                ({'withheld': Reason.OVER_LIMIT},
+                 'look: openstack bdm explain over-limit'),
                 ({'reason': Reason.VOLUME_BUSY}, 'wait')):
             finding = dataclasses.replace(FINDING, **fields)
             self.assertEqual(words, str(finding.action))
@@ -96,11 +99,14 @@ class FindingsOfTest(base.TestCase):
                         bdm=make.bdm(volume_id='volume-2')))),
             {'volume-1': make.volume()}, {}))
         self.assertEqual(CloudFinding(
-            Reason.VOLUME_AVAILABLE, 'available', server='server-1',
-            server_name='web', project='own', host='compute-1',
-            volume='volume-1', attachment='attachment-1', device='/dev/vdb',
-            since=make.ago(60), withheld=Reason.SERVER_LOCKED),
-            finding)
+            Reason.VOLUME_AVAILABLE,
+            'available; it is kept, since the server is locked. To have it '
+            'removed, an administrator unlocks the server: openstack server '
+            'unlock server-1',
+            server='server-1', server_name='web', project='own',
+            host='compute-1', volume='volume-1', attachment='attachment-1',
+            device='/dev/vdb', since=make.ago(60),
+            withheld=Reason.SERVER_LOCKED), finding)
 
 
 class AdvisedTest(base.TestCase):
