@@ -219,7 +219,7 @@ class NeverRemovedTest(base.TestCase):
     @hypothesis.given(cases())
     def test_never_an_attachment_of_another_server(self, case: Case) -> None:
         """Quote "[never] delete an attachment of another server" (behaviour)
-        and "deletes it only if it names this server and this volume"
+        and "deletes it only if it names this server and volume"
         (security).
         """
         for finding in case.plan.due:
@@ -350,8 +350,8 @@ class ForeignRecordsTest(base.TestCase):
         {'status': 'reserved'}, {'status': 'attaching', 'connected': False}]))
     def test_no_number_of_them_changes_anything(
             self, case: Case, number: int, values: dict[str, Any]) -> None:
-        """Quote "The plugin asks Cinder only for records of the server's
-        project, and ignores any other record in the answer" (security).
+        """Quote "A user can create attachments in Cinder that name a server of
+        another project. The plugin ignores them" (security).
         """
         flood = [make.attachment(id=f'flood-{n}', volume_id='volume-flood',
                                  **values) for n in range(number)]
@@ -396,8 +396,8 @@ class WithheldTest(base.TestCase):
     @hypothesis.given(cases(), st.integers(0, 3))
     def test_limits_hold_for_all_or_none(
             self, case: Case, limit: int) -> None:
-        """Quote "If more than ``[bdm_cleanup] max_removals`` attachments are
-        stale, none of them is deleted" (security), and "mappings and stale
+        """Quote "If more than ``max_removals`` are stale, none is deleted"
+        (security), and "mappings and stale
         attachments are counted apart" (decisions).
         """
         unlimited = rules.decide(case.seen, dataclasses.replace(
@@ -426,8 +426,8 @@ class WithheldTest(base.TestCase):
     @hypothesis.given(cases())
     def test_nothing_is_removed_if_cinder_knows_no_witness(
             self, case: Case) -> None:
-        """Quote "Cinder does not know any witness either, so nothing is
-        removed" (faults).
+        """Quote "Cinder does not know any :term:`witness` either, so nothing
+        is removed" (faults).
         """
         lost = dataclasses.replace(
             case.seen, volumes=dict.fromkeys(
@@ -465,9 +465,9 @@ class WithheldTest(base.TestCase):
     @worlds.profile(.15)
     @hypothesis.given(cases())
     def test_a_locked_server_is_only_reported(self, case: Case) -> None:
-        """Quote "findings are only reported, and nothing is removed [...]. A
-        dangling disk is still not connected in a hard reboot"
-        (configuration).
+        """Quote "The findings of a server are only reported [...] if an
+        administrator locks it" (configuration), and "not connected, even if
+        its mapping stays" (behaviour).
         """
         free, locked = (
             rules.decide(dataclasses.replace(
@@ -494,7 +494,7 @@ class WithheldTest(base.TestCase):
     @worlds.profile(.15)
     @hypothesis.given(cases(), cases())
     def test_both_looks_have_to_agree(self, one: Case, two: Case) -> None:
-        """Quote "When the guest is off, it checks everything again"
+        """Quote "With the guest off, it checks everything again"
         (README).
         """
         due = rules.confirm(one.plan, two.plan).due
