@@ -10,6 +10,7 @@ import re
 
 from oslo_config import cfg
 
+from nova_bdm_cleanup.client import runbook
 from nova_bdm_cleanup.node import options, startup
 from nova_bdm_cleanup.node.cleanup import log_lines
 from nova_bdm_cleanup.node.option_group import GROUP
@@ -87,13 +88,14 @@ class DocumentationTest(base.TestCase):
 
     def test_every_reason_of_the_plugin_is_shown_in_a_log_line(self) -> None:
         found = sections(RUNBOOK)
+        # The group has a line for all of them.
+        withheld = set(map(Reason, runbook.groups()['Removal withheld']))
         for reason in set(Reason) - ONLY_IN_CLOUD:
             lines = [line for line in found[str(reason)].split('\n')
                      if SHORT.match(line)]
-            self.assertTrue(lines, reason)
+            self.assertTrue(lines or reason in withheld, reason)
             for line in lines:
-                self.assertTrue('reason=%s ' % reason in line
-                                or '(%s)' % reason in line, line)
+                self.assertIn('reason=%s ' % reason, line)
 
     def test_links_of_the_readme_lead_to_pages_without_sphinx(self) -> None:
         """Check that a forge shows what the README links to."""
@@ -124,9 +126,7 @@ class DocumentationTest(base.TestCase):
             title, meaning, rest = found[str(reason)].split('\n\n', 2)
             self.assertEqual('%s\n%s' % (reason, '-' * len(reason)), title)
             self.assertRegex(meaning, r'^[A-Z`][^:]')
-            self.assertEqual(reason not in ONLY_IN_CLOUD,
-                             meaning.endswith(' ::'), reason)
-            if reason not in ONLY_IN_CLOUD:
+            if meaning.endswith(' ::'):
                 lines, _, rest = rest.partition('\n\n')
                 for line in lines.split('\n'):
                     self.assertRegex(line, SHORT, reason)

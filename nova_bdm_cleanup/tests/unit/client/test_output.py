@@ -10,7 +10,7 @@ import re
 from types import SimpleNamespace
 from unittest import mock
 
-from nova_bdm_cleanup.client import audit, clean, output, release, show
+from nova_bdm_cleanup.client import output
 from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.unit import base as unit_base, loopback
 from nova_bdm_cleanup.tests.unit.client import commandcase
@@ -68,18 +68,11 @@ class HelpTest(commandcase.CommandCase):
             text = each(app, None).get_parser('bdm').format_help()
             self.assertIn('\n\nExit codes: ', text)
 
-    def test_every_column_and_exit_code_is_documented(self) -> None:
+    def test_every_exit_code_is_documented(self) -> None:
         page = pathlib.Path(__file__).resolve().parents[4].joinpath(
-            'doc', 'source', 'guide', 'cli', 'osc.rst')
-        text = page.read_text(encoding='utf-8')
-        columns = audit.LONG_COLUMNS + ('Remedy',) + \
-            clean.CleanBdm.columns + \
-            release.ReleaseBdm.columns + show.SHOW_COLUMNS
-        for column in columns:
-            self.assertIn('``%s``' % column, text)
-        codes = page.with_name('exit-codes.rst').read_text(encoding='utf-8')
-        self.assertEqual({str(int(code)) for code in ExitCode},
-                         set(re.findall(r'(?m)^(\d+) ', codes)))
+            'doc', 'source', 'guide', 'cli', 'exit-codes.rst')
+        self.assertEqual({str(int(code)) for code in ExitCode}, set(re.findall(
+            r'(?m)^(\d+) ', page.read_text(encoding='utf-8'))))
 
 
 class FitTest(commandcase.CommandCase):
