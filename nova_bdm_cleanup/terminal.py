@@ -6,6 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 import datetime
 import enum
+import shutil
+import sys
+import textwrap
 from typing import Any
 
 
@@ -35,6 +38,20 @@ def columns(lines: Iterable[Sequence[Any]], indent: str = '') -> str:
         indent + '  '.join(cell.ljust(width) for cell, width
                            in zip(line, widths)).rstrip()
         for line in cells)
+
+
+def fields(lines: Iterable[tuple[str, Any]]) -> str:
+    """Return names and values; on a terminal, long values are wrapped."""
+    shown = [(name, clean(value)) for name, value in lines]
+    room = max(len(name) for name, _ in shown) + 2
+    text = columns(shown)
+    # The output of a command may be collected before it is printed.
+    if sys.__stdout__ is None or not sys.__stdout__.isatty():
+        return text
+    return '\n'.join(textwrap.fill(
+        line, shutil.get_terminal_size().columns,
+        subsequent_indent=' ' * room, break_long_words=False,
+        break_on_hyphens=False) for line in text.split('\n'))
 
 
 def moment(seconds: float) -> str:

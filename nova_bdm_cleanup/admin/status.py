@@ -105,8 +105,7 @@ def status_of(host: str, path: str, now: float,
     process = processes.last()
     remedy = 'to activate it: ' + _REMEDY
     if option_problems:
-        remedy = 'it stays off because of its options: ' + '; '.join(
-            option_problems)
+        remedy = 'it stays off because of its options'
     if process is None:
         others = processes.hosts()
         return Status(
@@ -148,7 +147,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(_as_dict(found), indent=2))
     else:
-        print(terminal.columns(_lines(found, conf.host)))
+        print(terminal.fields(_lines(found, conf.host)))
         if found.is_audited and found.open:
             print('\n' + _table(_open(found)))
     return found.state.value[1]

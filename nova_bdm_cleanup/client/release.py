@@ -38,7 +38,8 @@ class ReleaseBdm(change_command.ChangeCommand):
 
     Exit codes: 0 all was released or there is nothing, 5 there is something
     to release (with --dry-run), 4 some of it was not released, 3 all of it
-    was refused, 2 bad input, 130 interrupted, 255 the command itself failed.
+    was refused, or an API does not answer, and nothing was changed, 2 bad
+    input, 130 interrupted, 255 the command itself failed.
     """
 
     verb = 'Release'

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import os
+from unittest import mock
+
 from nova_bdm_cleanup import terminal
 from nova_bdm_cleanup.tests.unit import base
 
@@ -37,6 +40,25 @@ class TableTest(base.TestCase):
 
     def test_without_rows(self) -> None:
         self.assertEqual('Name  Count', terminal.table(('Name', 'Count'), ()))
+
+
+class FieldsTest(base.TestCase):
+
+    def fields(self, is_terminal: bool) -> str:
+        with mock.patch('sys.__stdout__') as stdout, mock.patch(
+                'shutil.get_terminal_size',
+                return_value=os.terminal_size((24, 80))):
+            stdout.isatty.return_value = is_terminal
+            return terminal.fields([('Name', 'a'), (
+                'State', 'as long as this text is')])
+
+    def test_a_terminal(self) -> None:
+        self.assertEqual('Name   a\nState  as long as this\n       text is',
+                         self.fields(is_terminal=True))
+
+    def test_a_pipe(self) -> None:
+        self.assertEqual('Name   a\nState  as long as this text is',
+                         self.fields(is_terminal=False))
 
 
 class MomentTest(base.TestCase):
