@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from unittest import mock
 
@@ -45,10 +46,11 @@ class TableTest(base.TestCase):
 class FieldsTest(base.TestCase):
 
     def fields(self, is_terminal: bool) -> str:
-        with mock.patch('sys.__stdout__') as stdout, mock.patch(
+        stdout = io.StringIO()
+        stdout.isatty = lambda: is_terminal
+        with mock.patch('sys.__stdout__', stdout), mock.patch(
                 'shutil.get_terminal_size',
-                return_value=os.terminal_size((24, 80))):
-            stdout.isatty.return_value = is_terminal
+                lambda: os.terminal_size((24, 80))):
             return terminal.fields([('Name', 'a'), (
                 'State', 'as long as this text is')])
 
