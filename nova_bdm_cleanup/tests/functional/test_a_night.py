@@ -112,9 +112,8 @@ class NightTest(commands.CommandTestCase):
 
         self.say('List the findings:')
         self.type('audit', '--project', project)
-        self.say('The link in the mail leads to the :ref:`section of the '
-                 'runbook <volume-available>`; ``openstack bdm explain '
-                 'volume-available`` prints it.')
+        self.say('The link in the mail leads to the :doc:`runbook`; '
+                 '``openstack bdm explain volume-available`` prints the same.')
         self.say('Show all facts about the server, and what a hard reboot '
                  'would do:')
         self.type('show', server.id)
