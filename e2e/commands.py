@@ -101,20 +101,23 @@ def audit_finds(t: Trial) -> str:
 
 
 @COMMANDS.add('``audit`` with too few requests, without Cinder, with a wrong '
-              'password')
+              'password; ``clean`` and ``release`` without Cinder')
 def audit_incomplete(t: Trial) -> str:
     """Check that unread state counts neither as clean nor as dangling."""
-    t.server('A')
+    server = t.server('A')
     answer = bdm(t, PARTLY, ADMIN, 'audit', '--all-projects',
                  '--max-requests', '4', says='INCOMPLETE:')
     t.equal('rows', answer.rows, [])
     with t.without_cinder():
         answer = bdm(t, PARTLY, ADMIN, 'audit', '--all-projects')
+        for words in (('clean', server), ('release', t.volumes['A'])):
+            bdm(t, REFUSED, ADMIN, *words, '--yes',
+                says='nothing was changed')
     t.equal('table', answer.output.strip() in ('', '[]'), True)
     expect(t.client.openstack(ADMIN, '--os-password', 'wrong', 'bdm', 'audit'),
            LOGIN_FAILED, '401')
     bdm(t, OK, ADMIN, 'audit', '--all-projects')
-    return 'no finding, exit codes 4, 4 and 1'
+    return 'nothing is concluded or changed, exit codes 4, 4, 1; 3 and 3'
 
 
 # -- clean -----------------------------------------------------------------
@@ -151,6 +154,27 @@ def clean_error(t: Trial) -> str:
     t.equal('rows of the second run', rows(answer, 'Result'),
             [('skipped: it no longer exists',)])
     return 'ACTIVE, mapping removed, exit code 0; a second run skips it'
+
+
+@COMMANDS.add('``clean`` while the plugin only observes, then while it '
+              'enforces')
+def clean_observed(t: Trial) -> str:
+    """Check that nothing is called removed that the plugin left alone."""
+    t.restart(bdm_cleanup={'mode': 'observe'})
+    server = t.damaged('volume-deleted')
+    answer = bdm(t, PARTLY, ADMIN, 'clean', '--yes', server)
+    (volume, result), = rows(answer, 'Volume', 'Result')
+    t.equal('volume', volume, t.volumes['B'])
+    for words in ('failed: it is still there (volume-missing)',
+                  'the plugin recorded nothing', 'the server is ERROR now',
+                  f'host {lab_mod.HOST}, request req-'):
+        if words not in result:
+            raise Failed(f'{words!r} expected: {answer}')
+    t.restart()
+    bdm(t, OK, ADMIN, 'clean', '--yes', server)
+    t.expect(server, 'ACTIVE', 'root A')
+    return ('failed, the server is in ERROR as on stock Nova, exit code 4; '
+            'then ACTIVE, mapping removed, exit code 0')
 
 
 # -- release ---------------------------------------------------------------
@@ -223,7 +247,7 @@ def member(t: Trial) -> str:
 
     Both findings of the project are shown. But Nova does not show a member
     which volume is the root, and Cinder not whether a volume is migrating:
-    so nothing is reported as removable, and nothing is removed.
+    so an administrator has to look, and nothing is removed.
     """
     server = damaged(t)
     expect_refused(t, 'audit', '--all-projects')
@@ -231,11 +255,13 @@ def member(t: Trial) -> str:
     expect_refused(t, 'release', '--yes', t.volumes['left-over'])
     expect_refused(t, 'release', '--yes', '--orphans')
     answer = bdm(t, FINDINGS, MEMBER, 'audit')
-    t.equal('rows', rows(answer, 'Volume', 'Reason'), sorted([
-        (t.volumes['B'], 'root-volume-dangling'),
-        (t.volumes['left-over'], 'cannot-see-project')]))
-    bdm(t, REFUSED, MEMBER, 'clean', '--yes', server,
-        says='nothing was changed')
+    t.equal('rows', rows(answer, 'Volume', 'Reason', 'Remedy'), sorted([
+        (t.volumes['B'], 'volume-available', 'look'),
+        (t.volumes['left-over'], 'cannot-see-project', 'look')]))
+    answer = bdm(t, REFUSED, MEMBER, 'clean', '--yes', server,
+                 says='nothing was changed')
+    if 'whether it is the root disk' not in answer.output:
+        raise Failed(f'the reason is missing: {answer}')
     t.expect(server, 'ACTIVE', 'root A B', attachments=(
         f'{HEALTHY} left-over:attached'))
     bdm(t, OK, ADMIN, 'clean', '--yes', server)
