@@ -321,8 +321,8 @@ class ForeignRecordsTest(base.TestCase):
     @hypothesis.given(cases())
     def test_they_count_for_nothing(self, case: Case) -> None:
         """Quote "Attachments that another project creates for its own volume
-        count for nothing: they neither keep a mapping, nor have its disk
-        connected, nor are they deleted" (behaviour).
+        are ignored: they neither keep a mapping, nor have its disk connected,
+        nor are they deleted" (behaviour).
         """
         foreign = {a.id for a in case.seen.attachments
                    if a.server_id == make.SERVER and is_foreign(case.seen, a)}
@@ -785,9 +785,8 @@ class AddressTest(base.TestCase):
     @worlds.profile(.15)
     @hypothesis.given(cases())
     def test_it_holds_without_an_answer_of_cinder(self, case: Case) -> None:
-        """Quote "The rule has no exception: it holds [...] if Cinder does
-        not answer, is suspect, or has used up the time: then Nova's rows
-        alone decide" (behaviour).
+        """Quote "the rule holds [...] if Cinder does not answer, is suspect,
+        or has used up the time: then Nova's rows alone decide" (behaviour).
         """
         silent = dataclasses.replace(case.records, moves=(), claims={
             uuid: [dataclasses.replace(c, is_attached=None) for c in each]
