@@ -81,7 +81,7 @@ class CleanBdm(change_command.ChangeCommand):
             else self._named(cloud, [
                 cloud.nova.find(name, args.all_projects).id
                 for name in args.servers], args.locked))
-        for each in todo:
+        for each in todo[:args.max]:
             self._announce(each, args.stop_again, cloud.nova)
         return self.carry_out(
             args, [reboot.Reboot(cloud, args.timeout, p, args.stop_again,
@@ -163,28 +163,33 @@ class CleanBdm(change_command.ChangeCommand):
         :param nova: None: it is not rebooted
         """
         server = plan.server
-        words = list(dict.fromkeys(
-            'a reboot does not release volume %s (%s): %s' % (
-                i.volume, i.reason, i.action) for i in plan.others))
+        others = dict.fromkeys((i.volume, i.reason, tuple(i.action.lines))
+                               for i in plan.others)
+        for volume, reason, lines in others:
+            self.note('Server %s: a reboot does not release volume %s (%s):',
+                      server.id, volume, reason)
+            for line in lines:
+                self.note_command(line)
         if plan.findings:
-            words += ['the mapping of volume %s (%s) stays, and %s' % (
-                f.volume_id, f.reason, f.without_disk)
-                for f in plan.not_connected]
-        for text in words:
-            self.note('Server %s: %s', server.id, text)
+            for f in plan.not_connected:
+                self.note('Server %s: the mapping of volume %s (%s) stays, '
+                          'and %s', server.id, f.volume_id, f.reason,
+                          f.without_disk)
         if nova is None:
             return
-        self.note('Server %s (%s) is hard-rebooted on host %s, whose '
+        self.note('Server %s (%s) is hard-rebooted on %s, whose '
                   'nova-compute must have bdm-cleanup in mode enforce%s',
-                  server.id, server.name, server.host or '-',
+                  server.id, server.name,
+                  'host ' + server.host if server.host else 'its host',
                   '' if server.status != 'SHUTOFF' else
                   '; it is stopped now, and is stopped again when it has '
                   'started' if stop_again else
                   '; it is stopped now and runs afterwards (--stop-again '
                   'stops it again)')
-        self.note('Whether it does: %s', reboot.last_sign(nova, server.id)
-                  or 'the APIs do not tell, and no event of the server shows '
-                  'it; "nova-bdm-cleanup status" on the host does')
+        self.note('The last event of the plugin on this host: %s',
+                  reboot.last_plugin_event(nova, server) or 'none is known '
+                  'for this server; "nova-bdm-cleanup status" on the host '
+                  'shows whether it works')
         if plan.loses_memory:
             self.say('WARNING: server %s is %s: a hard reboot loses the '
                      'memory of its guest' % (server.id, server.status))

@@ -271,10 +271,10 @@ class BdmCommand(command.Lister):
 
     @staticmethod
     def lines_of(texts: Iterable[str], lead: str,
-               indent: str) -> Iterator[str]:
+                 indent: str) -> Iterator[str]:
         """Yield the lines of some texts.
 
-        :param lead: the begin of the first one
+        :param lead: the start of the first one
         """
         for text in texts:
             shown = terminal.printable(text)
@@ -303,6 +303,10 @@ class BdmCommand(command.Lister):
         """Log a line for the operator that is not part of the output."""
         self.progress.clear()
         LOG.warning('%s', self._for_terminal(text % values))
+
+    def note_command(self, line: str) -> None:
+        """Log a command to copy after a note; it is never broken."""
+        LOG.warning('  %s', terminal.printable(line))
 
     def _for_terminal(self, text: str) -> str:
         """Wrap a line for a terminal; a file has it on one line."""

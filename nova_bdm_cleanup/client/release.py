@@ -74,9 +74,8 @@ class ReleaseBdm(change_command.ChangeCommand):
         parser.add_argument(
             '--same-cloud', action='store_true',
             help='Confirm that this Nova and this Cinder belong together. '
-                 'Needed only if no server has a volume, and Cinder names no '
-                 'server that Nova has or has deleted. It is not accepted if '
-                 'Nova names volumes and Cinder knows none of them')
+                 'Needed only if no server has a volume; not accepted if Nova '
+                 'names volumes and Cinder knows none of them')
         return parser
 
     def take_action(self, args: argparse.Namespace) -> output.Rows:

@@ -28,7 +28,7 @@ class Server:
     is_offloaded: bool = False
     #: An administrator has locked it, as ``nova-manage volume_attachment
     #: refresh`` does while it exchanges attachments.  For the commands
-    #: also if Nova has no record of who locked it.
+    #: every lock counts, unless an operator says otherwise.
     is_locked: bool = False
 
 

@@ -51,11 +51,12 @@ class Result:
     why: str = ''
     #: Nothing is left to do.
     is_well: bool = False
+    #: What is between the status and why.
+    joint: str = ': '
 
     def __str__(self) -> str:
-        return '%s%s %s' % (
-            self.status, ',' if self.why.startswith('but ') else ':',
-            self.why) if self.why else str(self.status)
+        return '%s%s%s' % (self.status, self.joint, self.why) \
+            if self.why else str(self.status)
 
     @property
     def lines(self) -> list[str]:

@@ -219,11 +219,8 @@ def _cloud_finding(finding: Finding, seen: Inspection) -> CloudFinding:
     if finding in seen.not_connected:
         explanation += '; a hard reboot keeps it, and ' + finding.without_disk
     if finding.withheld is Reason.SERVER_LOCKED:
-        explanation += (
-            '; it is kept, since the server is locked%s. To have it removed, '
-            'an administrator unlocks the server: %s' % (
-                ' (%s)' % seen.lock.words if seen.lock else '',
-                commands.unlock(server.id)))
+        explanation += '; it is kept, since the server is locked' + (
+            ' (%s)' % seen.lock.words if seen.lock else '')
     elif finding.obstacle:
         explanation += '; it is kept: ' + finding.obstacle
     nova = ['server is %s' % server.status]

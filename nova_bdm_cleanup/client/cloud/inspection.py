@@ -105,7 +105,8 @@ class Cloud:
 
     def inspect(self, server_id: str, named: Sequence[str] = (),
                 closely: bool = False,
-                witness: Witness | None = None) -> Inspection | None:
+                witness: Witness | None = None,
+                heeds_owners_lock: bool = True) -> Inspection | None:
         """Inspect a server; return None where Nova does not know it.
 
         :param named: attachments that name it, also where Cinder's list for
@@ -113,6 +114,8 @@ class Cloud:
         :param closely: list the attachments at once, as in a second attempt
         :param witness: replaces the one of this cloud; it is asked only
             where Cinder knows no volume of the server
+        :param heeds_owners_lock: keep also what its owner has locked; the
+            plugin does not
         :raises ApiError: when any request went unanswered
         """
         nova, cinder = self.nova, self.cinder
@@ -141,7 +144,8 @@ class Cloud:
             server=facts.Server(
                 uuid=server.id, project=server.project,
                 host=server.host or '',
-                is_locked=lock is not None and not lock.is_owners),
+                is_locked=lock is not None and (
+                    heeds_owners_lock or not lock.is_owners)),
             bdms=bdms, volumes=volumes, attachments=attachments,
             witness=facts.WitnessAnswer.KNOWN, sees_all=cinder.sees_all)
         if rules.needs_witness(snapshot):

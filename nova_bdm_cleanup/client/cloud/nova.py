@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 import dataclasses
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 from nova_bdm_cleanup.openstack import answers, errors
 from nova_bdm_cleanup.openstack.answers import quoted
 from nova_bdm_cleanup.openstack.api import Api
 from nova_bdm_cleanup.rules import action_events, spelling
-from nova_bdm_cleanup.rules.action_events import ActionEvent, Kind
+from nova_bdm_cleanup.rules.action_events import Kind
 from nova_bdm_cleanup.rules.facts import Bdm, Ending, Move
 
 #: Attachment and mapping ids are shown since 2.89, which Nova 25 has.
@@ -101,6 +101,17 @@ class InstanceAction:
     user: str | None
     #: When it began.
     began: str
+
+
+class RecordedEvent(NamedTuple):
+    """An event of the plugin in Nova's record of an action."""
+
+    kind: Kind
+    #: The ID of a volume or an attachment; None: the whole server.
+    subject: str | None
+    reason: str
+    #: None without the admin role.
+    host: str | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -304,15 +315,17 @@ class Nova:
         return Lock(is_owners, words)
 
     def plugin_events(self, server_id: str, action: InstanceAction
-                      ) -> list[ActionEvent]:
-        """Return the events that the plugin added to an action.
-
-        They say all in their names, which Nova shows to every user.
-        """
-        found = (action_events.parse(answers.text(event, 'event'))
-                 for event in self._events(server_id, action))
-        return [event._replace(subject=event.subject and spelling.identifier(
-            event.subject)) for event in found if event]
+                      ) -> list[RecordedEvent]:
+        """Return the events that the plugin added to an action."""
+        found = []
+        for record in self._events(server_id, action):
+            event = action_events.parse(answers.text(record, 'event'))
+            if event is not None:
+                found.append(RecordedEvent(
+                    event.kind, event.subject and spelling.identifier(
+                        event.subject), event.reason,
+                    answers.optional_text(record, 'host')))
+        return found
 
     def not_connected(self, server_id: str) -> tuple[str, dict[str, str]]:
         """Return the action that last started the guest, and the volumes that

@@ -3,17 +3,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
+import contextlib
 import dataclasses
 import time
 
 from nova_bdm_cleanup.client.cloud import inspection
 from nova_bdm_cleanup.client.cloud.changes import Change, Result, Status
 from nova_bdm_cleanup.client.cloud.findings import CloudFinding, findings_of
-from nova_bdm_cleanup.client.cloud.nova import ComputeServer, Nova
+from nova_bdm_cleanup.client.cloud.nova import (
+    ComputeServer,
+    Nova,
+    RecordedEvent,
+)
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import spelling
-from nova_bdm_cleanup.rules.action_events import ActionEvent, Kind
+from nova_bdm_cleanup.rules.action_events import Kind
 from nova_bdm_cleanup.rules.reasons import (
     ENDED_HALF_WAY,
     Reason,
@@ -36,13 +41,9 @@ _LOOKED_AT = 5
 
 
 class RebootPreview:
-    """The changes that a hard reboot would make, and the objections.
+    """The changes that a hard reboot would make, and the objections."""
 
-    :param locked_too: the operator wants locked servers rebooted, too
-    """
-
-    def __init__(self, seen: inspection.Inspection,
-                 locked_too: bool = False) -> None:
+    def __init__(self, seen: inspection.Inspection) -> None:
         self.server = server = seen.server
         findings = findings_of(seen)
         #: The findings that it removes.
@@ -77,12 +78,10 @@ class RebootPreview:
                 'when it is back' % (server.host, server.host_status))
         if seen.lock and any(
                 i.withheld is Reason.SERVER_LOCKED for i in findings):
-            self.refusals.append(
-                seen.lock.words + '; the plugin removes nothing from it '
-                'before an administrator has unlocked it')
-        elif seen.lock and self.findings and not locked_too:
-            self.refusals.append(
-                seen.lock.words + '; --locked reboots it all the same')
+            self.refusals.append(seen.lock.words + (
+                '; give --locked to reboot it' if seen.lock.is_owners else
+                '; the plugin removes nothing from it before an administrator '
+                'has unlocked it'))
         # Attachments of one volume have the same text.
         self.refusals += dict.fromkeys(
             '%s of volume %s: %s; an operator must look at it first' % (
@@ -142,27 +141,32 @@ def preview(cloud: inspection.Cloud, server_id: str, locked_too: bool = False,
             closely: bool = False) -> RebootPreview:
     """Return the preview of a hard reboot of a server.
 
-    :param locked_too: the operator wants locked servers rebooted, too
+    :param locked_too: a lock of the owner does not count
     :param closely: an earlier inspection found something
     :raises BadInput: when there is no such server
     :raises ApiError: when the server cannot be inspected
     """
-    seen = cloud.inspect(server_id, closely=closely)
+    seen = cloud.inspect(server_id, closely=closely,
+                         heeds_owners_lock=not locked_too)
     if seen is None:
         raise errors.BadInput('server %s does not exist' % server_id)
-    return RebootPreview(seen, locked_too)
+    return RebootPreview(seen)
 
 
-def last_sign(nova: Nova, server_id: str) -> str:
-    """Say when the plugin last recorded an event of a server; empty: it has
-    not.
+def last_plugin_event(nova: Nova, server: ComputeServer) -> str:
+    """Return the last event of the plugin on the server's host, in words;
+    empty: none is known.
 
-    A sign of the past: it is no proof that the plugin is still there.
+    It is no proof that the plugin is still there.
     """
-    for action in nova.actions(server_id)[:_LOOKED_AT]:
-        if nova.plugin_events(server_id, action):
-            return 'its %s of %s has an event of the plugin' % (
-                action.name, action.began)
+    # Without this the reboot is the same.
+    with contextlib.suppress(errors.ApiError):
+        for action in nova.actions(server.id)[:_LOOKED_AT]:
+            for event in nova.plugin_events(server.id, action):
+                if event.host and spelling.is_same_host(
+                        event.host, server.host or ''):
+                    return '"%s", in a %s of the server at %s' % (
+                        event.kind.value, action.name, action.began)
     return ''
 
 
@@ -173,9 +177,9 @@ class RebootRecord:
     host: str | None
     #: The request IDs of the reboot.
     requests: tuple[str, ...]
-    events: tuple[ActionEvent, ...]
+    events: tuple[RecordedEvent, ...]
 
-    def of(self, kind: Kind, finding: CloudFinding) -> ActionEvent | None:
+    def of(self, kind: Kind, finding: CloudFinding) -> RecordedEvent | None:
         """Return the event about what a finding is about."""
         subject = (finding.volume if finding.reason in REMOVED
                    else finding.attachment)
@@ -189,29 +193,33 @@ class RebootRecord:
         :param left: the verdict on what is still there; None: it is gone
         :param status: the state of the server, if it is not as expected
         """
-        state = 'the server is %s now' % status if status else ''
-        if left is Reason.HEALTHY:
-            return Result(finding, Status.FAILED,
-                          'it is still there (healthy)')
-        if not left and self.of(Kind.REMOVED, finding):
-            return Result(finding, Status.REMOVED,
-                          state and 'but ' + state, not state)
+        is_removed = not left and self.of(Kind.REMOVED, finding)
         withheld = self.of(Kind.LEFT, finding)
-        words = ['it is still there (%s)' % left] if left else [
-            'but not by the plugin: the host may still have the device '
-            '(CVE-2023-2088)']
+        words = []
+        if left:
+            words.append('it is still there (%s)' % left)
+        elif not is_removed:
+            words.append('but not by the plugin: the host may still have the '
+                         'device (CVE-2023-2088)')
         if withheld:
-            words.append('the plugin did not clean it up (%s)'
-                         % withheld.reason)
+            words.append('%sthe plugin did not complete it (%s)' % (
+                'but ' if is_removed else '', withheld.reason))
         elif not self.events:
             words.append('the plugin recorded nothing: it is not installed on '
-                         'the host, is off, or is in mode observe')
+                         'the host, is off, is in mode observe, or its rules '
+                         'keep the disk')
         if left and self.of(Kind.NOT_CONNECTED, finding):
             words.append('the guest came back without the disk')
-        words += filter(None, [state, 'host %s, request %s' % (
-            self.host or '-', ', '.join(self.requests) or '-')])
-        return Result(finding, Status.FAILED if left else Status.GONE,
-                      '; '.join(words))
+        if status:
+            words.append('%sthe server is %s now' % (
+                '' if words else 'but ', status))
+        if not words:
+            return Result(finding, Status.REMOVED, is_well=True)
+        words.append('host %s, request %s' % (
+            self.host or '-', ', '.join(self.requests) or '-'))
+        return Result(
+            finding, Status.FAILED if left else Status.REMOVED if is_removed
+            else Status.GONE, '; '.join(words), joint=': ' if left else ', ')
 
 
 class Reboot(Change):
@@ -233,6 +241,8 @@ class Reboot(Change):
         self._shown = shown
         self._now = shown
         self._over: list[Result] = []
+        #: The request IDs of the actions before the reboot.
+        self._earlier: frozenset[str] = frozenset()
         self._stop_again = stop_again
         self._locked_too = locked_too
 
@@ -249,12 +259,16 @@ class Reboot(Change):
         if not why and now.loses_memory and not self._shown.loses_memory:
             why = ('the server is %s now, and its memory would be lost'
                    % now.server.status)
-        return self.for_all(Status.SKIPPED, why) if why else []
+        if why:
+            return self.for_all(Status.SKIPPED, why)
+        self._earlier = frozenset(
+            a.request_id
+            for a in self._cloud.nova.actions(self._shown.server.id))
+        return []
 
     def make(self) -> list[Result]:
         server, nova = self._now.server, self._cloud.nova
         stops = self._stop_again and server.status == 'SHUTOFF'
-        earlier = {a.request_id for a in nova.actions(server.id)}
         nova.reboot_hard(server.id)
         try:
             status = self._wait(server, 'hard reboot')
@@ -262,7 +276,7 @@ class Reboot(Change):
                 nova.stop(server.id)
                 status = self._wait(server, 'stop')
             after = self._preview()
-            record = self._read_record(earlier)
+            record = self._read_record()
         except (errors.Refused, errors.Conflict, errors.NotFound,
                 errors.BadInput) as exc:
             # These errors would say that nothing was changed.
@@ -277,14 +291,12 @@ class Reboot(Change):
         return preview(self._cloud, self._shown.server.id, self._locked_too,
                        closely=True)
 
-    def _read_record(self, earlier: Collection[str]) -> RebootRecord:
-        """Read what the plugin has recorded.
-
-        :param earlier: the request IDs of the actions before the reboot
-        """
+    def _read_record(self) -> RebootRecord:
+        """Read what the plugin has recorded."""
         server, nova = self._now.server, self._cloud.nova
         reboots = [a for a in nova.actions(server.id)
-                   if a.name == 'reboot' and a.request_id not in earlier]
+                   if a.name == 'reboot'
+                   and a.request_id not in self._earlier]
         return RebootRecord(
             server.host, tuple(a.request_id for a in reboots), tuple(
                 event for action in reboots

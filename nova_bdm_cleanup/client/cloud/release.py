@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 import dataclasses
-import itertools
 import json
 from typing import Callable
 
@@ -25,10 +24,6 @@ from nova_bdm_cleanup.rules.reasons import Reason
 
 #: The connector keys by which back ends identify a host.
 _IDENTITIES = ('initiator', 'wwpns', 'nqn', 'ip')
-
-#: The limit of servers to ask Nova about, each by a request or two, to learn
-#: whether this Nova and this Cinder belong together.
-_MAX_SERVERS = 60
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,32 +83,12 @@ class Releaser:
                 'Cinder of another region, or was restored from an old '
                 'database')
         if (answer is facts.WitnessAnswer.NONE_EXISTS
-                and not self._is_same_cloud
-                and not self._names_server_of_nova()):
+                and not self._is_same_cloud):
+            # Attachments prove nothing: a project can have its own name any
+            # server.
             raise errors.Refused(
-                'Nova names no volume, and Cinder names no server that Nova '
-                'has or has deleted: nothing shows that this Nova and this '
-                'Cinder belong together. If you know that they do, add '
-                '--same-cloud')
-
-    def _names_server_of_nova(self) -> bool:
-        """Return whether Cinder names a server that Nova has or has deleted.
-
-        The last server that had a volume may be deleted; Nova remembers it
-        until its rows are archived or purged.
-        """
-        return any(
-            self._nova.server(s) is not None or self._nova.has_deleted(s)
-            for s in itertools.islice(self._named_servers(), _MAX_SERVERS))
-
-    def _named_servers(self) -> Iterator[str]:
-        """Yield each server that an attachment in Cinder names, once."""
-        found: set[str] = set()
-        for page in self.cinder.attachments():
-            for server in (a.server_id for a in page if a.server_id):
-                if server not in found:
-                    found.add(server)
-                    yield server
+                'no server has a volume, so nothing shows that this Nova and '
+                'this Cinder belong together: add --same-cloud if they do')
 
     def resolve(self, name: str) -> Target:
         """Return the target for an attachment's or a volume's ID.

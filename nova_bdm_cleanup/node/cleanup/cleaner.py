@@ -110,6 +110,8 @@ class Cleaner:
         # that a disk is not connected.
         self._said_cut = False
         self._not_connected: set[str] = set()
+        #: No event of the instance action has failed.
+        self._can_report = True
 
     def clean(self, bdms: Sequence[facts.Bdm]) -> frozenset[str]:
         """Find the inconsistencies of a server, and remove those that it may.
@@ -419,9 +421,13 @@ class Cleaner:
 
     def _report(self, kind: Kind, finding: facts.Finding | None,
                 reason: Reason) -> None:
+        if not self._can_report:
+            return
         try:
             self.instance.report(kind, finding, reason)
         except Exception as exc:
+            # Each try may take as long as an RPC, with the guest off.
+            self._can_report = False
             self.log.unreported(finding, exc)
 
     def _act(self, found: Assessment) -> tuple[frozenset[str], Assessment]:

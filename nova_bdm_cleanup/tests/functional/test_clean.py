@@ -51,7 +51,8 @@ class ProofTest(CleanTestCase):
             return
         self.assertEqual((ExitCode.PARTLY, '; '.join((
             GONE, 'the plugin recorded nothing: it is not installed on the '
-            'host, is off, or is in mode observe', where))), (code, result))
+            'host, is off, is in mode observe, or its rules keep the disk',
+            where))), (code, result))
         # The result is true.
         self.assertTrue(
             self.cloud.nova.connected[self.server.host][self.lost])
@@ -88,7 +89,7 @@ class ProofTest(CleanTestCase):
         code, result = self.clean()
         self.assertEqual((ExitCode.PARTLY, '; '.join((
             'failed: it is still there (volume-available)',
-            'the plugin did not clean it up (journal-unwritable)',
+            'the plugin did not complete it (journal-unwritable)',
             'the guest came back without the disk',
             'host %s, request %s' % (self.server.host, self.request_id())))),
             (code, result))
@@ -100,7 +101,7 @@ class ProofTest(CleanTestCase):
         self.set_options(max_removals_per_hour=1)
         code, result = self.clean()
         self.assertEqual(ExitCode.PARTLY, code)
-        self.assertIn('the plugin did not clean it up (over-limit)', result)
+        self.assertIn('the plugin did not complete it (over-limit)', result)
 
     def test_no_answer_of_cinder(self) -> None:
         """Break the requests of the host, and not those of the command."""
@@ -109,7 +110,7 @@ class ProofTest(CleanTestCase):
             side_effect=ksa_exceptions.ConnectFailure('no route')))
         code, result = self.clean()
         self.assertEqual(ExitCode.PARTLY, code)
-        self.assertIn('the plugin did not clean it up (cinder-unknown)',
+        self.assertIn('the plugin did not complete it (cinder-unknown)',
                       result)
 
 
@@ -126,7 +127,7 @@ class LockedServerTest(CleanTestCase):
     def test_owner(self) -> None:
         result = self.lock(self.cloud.owner)
         self.assertIn('refused: locked by its owner', result)
-        self.assertIn('--locked reboots it all the same', result)
+        self.assertIn('give --locked to reboot it', result)
         self.assertEqual((ExitCode.OK, 'removed'), self.clean('--locked'))
 
     def test_administrator(self) -> None:

@@ -242,21 +242,22 @@ class EmptyCloudTest(_UseCasesTestCase):
         self.assertIn('add --same-cloud', self.stderr.getvalue())
 
     def test_server_that_nova_has_deleted(self):
-        """Take for a proof that Cinder still names it."""
-        self.servers[DELETED] = self.deleted_server()
-        self.play(self.cases(1, 2, 3, 5, servers=(DELETED,)))
+        self.play_with_word(1, 2, 3, 5, of=self.deleted_server())
 
     def test_server_that_never_was(self):
-        self.servers[DELETED] = self.unknown_server()
-        cases = self.cases(1, 2, 3, 5, servers=(DELETED,))
+        self.play_with_word(1, 2, 3, 5, of=self.unknown_server())
+
+    def play_with_word(self, *numbers: int, of: fixture.Server) -> None:
+        self.servers[DELETED] = of
+        cases = self.cases(*numbers, servers=(DELETED,))
         for case in cases:
             self.assert_needs_word(case.target)
         self.play(cases, '--same-cloud')
 
     def test_servers_that_nova_does_not_attach(self):
-        """Take for a proof that Cinder names servers of this Nova."""
         self.create_servers()
-        self.play(self.cases(1, 3, servers=(RUNNING, STOPPED)))
+        self.play(self.cases(1, 3, servers=(RUNNING, STOPPED)),
+                  '--same-cloud')
 
     def test_servers_with_a_mapping(self):
         self.create_servers()

@@ -338,7 +338,7 @@ class LoopbackCloud:
         swaps = self.swaps.get(server_id, [])
         if '/req-reboot' in rest:
             return 200, {'instanceAction': {'events': [
-                {'event': name, 'result': 'Success'}
+                {'event': name, 'result': 'Success', 'host': 'compute1'}
                 for name in self.reboot_events.get(server_id, ())]}}
         number = rest.partition('/req-swap-')[2]
         if number:

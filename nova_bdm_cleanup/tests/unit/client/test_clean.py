@@ -159,9 +159,9 @@ class CleanBdmTest(CleanCase):
     def test_what_is_healthy_afterwards_was_not_removed(self) -> None:
         self.break_volume()
         self.cloud.on('POST .*/action', self.mend)
-        self.assert_results(
-            ExitCode.PARTLY, ['failed: it is still there (healthy)'],
-            'clean', 'alpha', '--yes')
+        code, (row,) = self.bdm('clean', 'alpha', '--yes')
+        self.assertEqual(ExitCode.PARTLY, code)
+        self.assertIn('failed: it is still there (healthy); ', row['Result'])
 
     def test_server_that_does_not_run_afterwards(self) -> None:
         """Stop: the next server could end like this one."""
@@ -169,8 +169,9 @@ class CleanBdmTest(CleanCase):
         self.break_volume()
         self.reboot(status='ERROR')
         self.assert_results(
-            ExitCode.PARTLY, ['removed, but the server is ERROR now',
-                              'skipped: not begun'],
+            ExitCode.PARTLY, [
+                'removed, but the server is ERROR now; host compute1, request '
+                'req-reboot-1', 'skipped: not begun'],
             'clean', 'alpha', 'beta', '--yes')
         self.assertEqual(1, self.cloud.asked('POST'))
         self.assertIn('1 removed, 1 skipped; stopped at the failure '
@@ -183,8 +184,9 @@ class CleanBdmTest(CleanCase):
         self.assert_results(
             ExitCode.PARTLY,
             ['failed: it is still there (volume-available); the plugin '
-             'recorded nothing: it is not installed on the host, is off, or '
-             'is in mode observe; host compute1, request req-reboot-1'] * 2,
+             'recorded nothing: it is not installed on the host, is off, is '
+             'in mode observe, or its rules keep the disk; host compute1, '
+             'request req-reboot-1'] * 2,
             'clean', 'alpha', 'beta', '--yes', '--keep-going')
         self.assertEqual(2, self.cloud.asked('POST'))
 
@@ -215,8 +217,10 @@ class CleanBdmTest(CleanCase):
         self.assert_results(
             ExitCode.OK, ['removed'], 'clean', 'alpha', '--yes')
         self.assertEqual(1, self.log.output.count(
-            'does not release volume %s (stale-attachment): look: openstack '
-            'bdm explain over-limit' % loopback.uid('stale')))
+            'does not release volume %s (stale-attachment):'
+            % loopback.uid('stale')))
+        self.assertIn('\n  look: openstack bdm explain over-limit\n',
+                      self.log.output)
 
     def test_nothing_but_too_many_stale_attachments(self) -> None:
         """Refuse: a reboot would not fix it."""
@@ -292,7 +296,7 @@ class ProofTest(CleanCase):
     GONE = ('gone, but not by the plugin: the host may still have the device '
             '(CVE-2023-2088)')
     NOTHING = ('the plugin recorded nothing: it is not installed on the host, '
-               'is off, or is in mode observe')
+               'is off, is in mode observe, or its rules keep the disk')
     WHERE = 'host compute1, request req-reboot-1'
 
     def setUp(self) -> None:
@@ -344,7 +348,7 @@ class ProofTest(CleanCase):
     def test_the_plugin_kept_it(self) -> None:
         self.assert_proof(
             'failed: it is still there (volume-available)',
-            'the plugin did not clean it up (journal-unwritable)',
+            'the plugin did not complete it (journal-unwritable)',
             'the guest came back without the disk', self.WHERE, events=[
                 'bdm_cleanup did not clean up volume %s (journal-unwritable)'
                 % self.disk,
@@ -354,9 +358,28 @@ class ProofTest(CleanCase):
     def test_the_plugin_had_no_answer(self) -> None:
         self.assert_proof(
             'failed: it is still there (volume-available)',
-            'the plugin did not clean it up (cinder-unknown)',
+            'the plugin did not complete it (cinder-unknown)',
             'the server is ERROR now', self.WHERE, status='ERROR', events=[
                 'bdm_cleanup did not clean up the server (cinder-unknown)'])
+
+    def test_removed_in_part(self) -> None:
+        """Do not report as done what the plugin has not completed."""
+        self.assert_proof(
+            'removed, but the plugin did not complete it '
+            '(service-token-required)', self.WHERE, goes=True, events=[
+                'bdm_cleanup removed volume %s (volume-available)' % self.disk,
+                'bdm_cleanup did not clean up volume %s '
+                '(service-token-required)' % self.disk])
+
+    def test_no_answer_before_the_reboot(self) -> None:
+        def lose_the_actions() -> None:
+            self.cloud.on('os-instance-actions$', lambda: (500, {}))
+
+        code, (row,) = self.bdm('clean', 'alpha', stdin=commandcase.Terminal(
+            'y\n', lose_the_actions))
+        self.assertEqual(ExitCode.PARTLY, code)
+        self.assertIn('failed: ', row['Result'])
+        self.assertEqual(0, self.cloud.asked('POST'))
 
     def test_a_stale_attachment(self) -> None:
         """Do not take the event of the volume for that of an attachment."""
@@ -382,11 +405,19 @@ class ProofTest(CleanCase):
             self.bdm('clean', 'alpha', '--dry-run')
             return self.log.output
 
-        self.assertIn('"nova-bdm-cleanup status" on the host does', shown())
+        unknown = 'none is known for this server; "nova-bdm-cleanup status"'
+        self.assertIn(unknown, shown())
         self.cloud.reboot_events[self.alpha] = [
             'bdm_cleanup removed attachment x (stale-attachment)']
-        self.assertRegex(shown(), 'Whether it does: its reboot of .* has an '
-                                  'event of the plugin')
+        self.assertRegex(shown(), 'event of the plugin on this host: '
+                         '"removed", in a reboot of the server at 2')
+        # The server was on another host then.
+        self.alter(**{'OS-EXT-SRV-ATTR:host': 'compute2'})
+        self.assertIn(unknown, shown().splitlines()[-2])
+        # This is only a hint.
+        self.alter(**{'OS-EXT-SRV-ATTR:host': 'compute1'})
+        self.cloud.on('os-instance-actions/', lambda: (500, {}))
+        self.assertIn(unknown, shown().splitlines()[-2])
 
     def test_the_host_is_down(self) -> None:
         for status in ('DOWN', 'UNKNOWN'):
@@ -417,7 +448,7 @@ class LockedTest(CleanCase):
         self.assertRegex(
             row['Result'],
             r'^refused: locked by its owner \(user joe\) at .*, because: do '
-            'not touch; --locked reboots it all the same$')
+            'not touch; give --locked to reboot it$')
         self.assertEqual(0, self.cloud.asked('POST'))
         self.assert_results(ExitCode.OK, ['removed'], 'clean', 'alpha',
                             '--yes', '--locked')

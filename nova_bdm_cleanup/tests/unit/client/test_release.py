@@ -167,10 +167,9 @@ class ReleaseBdmTest(commandcase.CommandCase):
             self.cloud.lose_server(server)
         for volume in (self.disk, self.other):
             self.cloud.lose_volume(volume)
-        self.cloud.deleted.pop(self.alpha)
         self.assert_results(
             ExitCode.OK, ['released: the volume is available'], 'release',
-            known, '--yes')
+            known, '--yes', '--same-cloud')
         lonely = self.cloud.volume('lonely', 'in-use')
         code, (row,) = self.bdm('audit', '--all-projects')
         self.assertEqual(

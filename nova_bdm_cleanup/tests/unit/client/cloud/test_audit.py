@@ -153,9 +153,7 @@ class FindingsTest(AuditCase):
             'look: openstack server unlock ' + self.alpha,
             'openstack bdm clean ' + self.alpha], finding.action.lines)
         self.assertIn('since the server is locked (Nova has no record of who '
-                      'locked it). To have it removed, an administrator '
-                      'unlocks the server: openstack server unlock '
-                      + self.alpha, finding.explanation)
+                      'locked it)', finding.explanation)
         finding, = self.audit(Scope(), user='member')
         self.assertEqual('ask an administrator: openstack server unlock '
                          + self.alpha, finding.action.lines[0])

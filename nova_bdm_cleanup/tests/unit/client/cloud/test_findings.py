@@ -100,9 +100,7 @@ class FindingsOfTest(base.TestCase):
             {'volume-1': make.volume()}, {}))
         self.assertEqual(CloudFinding(
             Reason.VOLUME_AVAILABLE,
-            'available; it is kept, since the server is locked. To have it '
-            'removed, an administrator unlocks the server: openstack server '
-            'unlock server-1',
+            'available; it is kept, since the server is locked',
             server='server-1', server_name='web', project='own',
             host='compute-1', volume='volume-1', attachment='attachment-1',
             device='/dev/vdb', since=make.ago(60),

@@ -8,7 +8,6 @@ import functools
 import json
 import os
 from typing import Any, Callable
-from unittest import mock
 
 from nova_bdm_cleanup.client.cloud import changes, release
 from nova_bdm_cleanup.client.cloud.audit import CloudAudit, Scope
@@ -97,40 +96,15 @@ class EmptyNovaTest(ReleaserCase):
         for server in (self.alpha, self.beta):
             self.cloud.lose_server(server)
 
-    def test_deleted_server_that_cinder_names(self) -> None:
-        self.releaser().check()
-        # The first of them is enough.
-        self.assertEqual(1, self.cloud.asked('deleted=true'))
-
-    def test_server_that_nova_does_not_list(self) -> None:
-        self.cloud.deleted.clear()
-        self.cloud.attachment(
-            'of one', self.cloud.server('soft', status='SOFT_DELETED'),
-            self.cloud.volume('of one', 'in-use'))
-        self.releaser().check()
-
     def test_word_of_the_operator(self) -> None:
-        for change in (self.cloud.deleted.clear,
-                       self.cloud.attachments.clear):
+        """Need it also if Cinder names a server that Nova has deleted: a
+        project can create such an attachment.
+        """
+        for change in (lambda: None, self.cloud.attachments.clear):
             change()
             exc = self.assertRaises(errors.Refused, self.releaser().check)
             self.assertIn('--same-cloud', str(exc))
             self.releaser(is_same_cloud=True).check()
-
-    def test_limit(self) -> None:
-        self.cloud.deleted.clear()
-        for number in range(70):
-            self.cloud.attachment('a%d' % number, loopback.uid(
-                's%d' % (number // 2)), self.disk)
-        for limit, number in ((60, 37), (20, 20)):
-            self.cloud.requests.clear()
-            with mock.patch.object(release, '_MAX_SERVERS', limit):
-                self.assertRaises(errors.Refused, self.releaser().check)
-            self.assertEqual(number, self.cloud.asked('deleted=true'))
-
-    def test_silent_cell(self) -> None:
-        self.cloud.on('GET .*/servers/', lambda: (500, None))
-        self.assertRaises(errors.Unanswered, self.releaser().check)
 
 
 class ResolveTest(ReleaserCase):
