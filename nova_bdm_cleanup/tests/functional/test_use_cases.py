@@ -184,17 +184,18 @@ class _UseCasesTestCase(commands.CommandTestCase):
         legacy = [case.target for case in select(3, flow=BEFORE_QUEENS)
                   if case.server != DELETED]
         if legacy:
-            self.release_legacy(legacy)
+            self.release_legacy(legacy, *options)
         for case in cases:
             self.check_result(case)
 
-    def release_legacy(self, attachments: list[str]) -> None:
+    def release_legacy(self, attachments: list[str], *options: str) -> None:
         """Release attachments of servers, which must be stopped."""
         self.bdm('clean', self.servers[RUNNING].id, '--yes')
         self.bdm('clean', self.servers[STOPPED].id, '--yes', '--stop-again')
         self.cloud.stop(self.servers[RUNNING])
         code, rows = self.bdm('release', *attachments, '--connector',
-                              self.connector_file(), *commands.NO_WAITING,
+                              self.connector_file(), *options,
+                              *commands.NO_WAITING,
                               '--yes')
         self.assertEqual((0, {'os-force_detach'}),
                          (code, {row['Call'] for row in rows}), rows)
