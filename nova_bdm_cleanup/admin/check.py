@@ -162,7 +162,8 @@ class Checks(upgradecheck.UpgradeCommands):
     def running(self) -> _Found:
         """Check that the plugin works in the nova-compute that runs."""
         found = status_of(self._conf.host, self._conf[GROUP].store,
-                          time.time(), self._problems)
+                          time.time(), self._problems,
+                          self._conf[GROUP].mode)
         if found.state is State.REFUSED:
             return Code.FAILURE, found.why
         return (Code.WARNING if found.state is State.STALE or found.others

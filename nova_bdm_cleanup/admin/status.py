@@ -31,8 +31,8 @@ from nova_bdm_cleanup.terminal import ExitCode
 #: Audit intervals without a successful round after which the state is stale.
 _STALE_AFTER_INTERVALS = 3
 
-_REMEDY = ('set [bdm_cleanup] mode = enforce (or observe) and restart '
-           'nova-compute')
+_RESTART = 'restart nova-compute'
+_REMEDY = 'set [bdm_cleanup] mode = enforce (or observe) and ' + _RESTART
 
 
 class State(enum.Enum):
@@ -95,15 +95,17 @@ class Status:
 
 
 def status_of(host: str, path: str, now: float,
-              option_problems: Sequence[str] = ()) -> Status:
+              option_problems: Sequence[str] = (),
+              mode: str = 'off') -> Status:
     """Return the status from the store and the kernel.
 
     :param option_problems: the problems of the options in the files
+    :param mode: the mode in the files
     :raises StoreError: when the store cannot be read
     """
     processes, store = Processes(path, host), FindingStore(path, host)
     process = processes.last()
-    remedy = 'to activate it: ' + _REMEDY
+    remedy = 'to activate it: ' + (_REMEDY if mode == 'off' else _RESTART)
     if option_problems:
         remedy = 'it stays off because of its options'
     if process is None:
@@ -141,7 +143,8 @@ def run(args: argparse.Namespace) -> int:
     validation.forget_wrong_values(conf)
     path = conf[GROUP].store
     try:
-        found = status_of(conf.host, path, time.time(), problems)
+        found = status_of(conf.host, path, time.time(), problems,
+                          conf[GROUP].mode)
     except StoreError as exc:
         found = Status(State.CANNOT_TELL, str(exc), problems)
     if args.json:

@@ -79,7 +79,8 @@ def _suggestion(reason: str) -> str:
     near = difflib.get_close_matches(
         reason.strip().lower().replace('_', '-'), runbook.reasons(), n=1)
     if near:
-        return 'did you mean "openstack bdm explain %s"?' % near[0]
+        return ('did you mean "openstack bdm explain %s"? The words after '
+                '"event=" are in the page "Log lines"' % near[0])
     return '%s shows the codes' % _LIST
 
 

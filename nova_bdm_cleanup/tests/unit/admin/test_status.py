@@ -262,6 +262,12 @@ class StatusCommandTest(base.CommandTest):
             table['State'])
         self.assertFalse(os.path.exists(self.path))
 
+    def test_not_restarted_since_the_mode_was_set(self):
+        self.assertEqual(
+            'not running yet in a nova-compute named compute1; to activate '
+            'it: restart nova-compute',
+            status_of('compute1', self.path, base.NOON, mode='observe').why)
+
     def test_ended(self):
         self.start()
         running.end(self.path)

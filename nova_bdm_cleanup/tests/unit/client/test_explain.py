@@ -76,7 +76,8 @@ class ExplainTest(base.TestCase):
             self.assertEqual(
                 (ExitCode.BAD_INPUT,
                  'there is no reason code %s; did you mean "openstack bdm '
-                 'explain %s"?\n' % (typed, meant)), self.explain(typed))
+                 'explain %s"? The words after "event=" are in the page "Log '
+                 'lines"\n' % (typed, meant)), self.explain(typed))
 
     def test_neither_or_both(self) -> None:
         for arguments in ((), ('stuck', '--list')):
