@@ -70,7 +70,7 @@ def meaning(reason: str) -> str:
 
 
 def needs_nothing(reason: str) -> bool:
-    """Return whether there is nothing to do, whatever the log line says."""
+    """Return whether nothing is to be done, with any log line."""
     return any(re.match(r'You: nothing\b(?! after)', paragraph)
                for paragraph in _paragraphs(reason))
 

@@ -12,12 +12,13 @@ import enum
 import re
 from typing import NamedTuple
 
+from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.facts import Finding
 from nova_bdm_cleanup.rules.reasons import Reason
 
 
 class Kind(str, enum.Enum):
-    """What the plugin did; the words of the name."""
+    """Kind of an event; its value is in the name."""
 
     REMOVED = 'removed'
     #: A removal was withheld, or a step of it failed, or Cinder gave no
@@ -36,6 +37,8 @@ class ActionEvent(NamedTuple):
     #: The ID of a volume or an attachment; None: the whole server.
     subject: str | None
     reason: str
+    #: The host that recorded it; None without the admin role.
+    host: str | None = None
 
 
 _NAME = re.compile(
@@ -62,7 +65,9 @@ def name_of(kind: Kind, finding: Finding | None, reason: Reason) -> str:
     return 'bdm_cleanup %s %s (%s)' % (kind.value, subject, reason)
 
 
-def parse(name: str) -> ActionEvent | None:
+def parse(name: str, host: str | None = None) -> ActionEvent | None:
     """Return the event with a name; None: it is not one of the plugin."""
     match = _NAME.fullmatch(name)
-    return match and ActionEvent(Kind(match[1]), match[2], match[3])
+    return match and ActionEvent(
+        Kind(match[1]), match[2] and spelling.identifier(match[2]), match[3],
+        host)

@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 import dataclasses
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 from nova_bdm_cleanup.openstack import answers, errors
 from nova_bdm_cleanup.openstack.answers import quoted
 from nova_bdm_cleanup.openstack.api import Api
 from nova_bdm_cleanup.rules import action_events, spelling
-from nova_bdm_cleanup.rules.action_events import Kind
+from nova_bdm_cleanup.rules.action_events import ActionEvent, Kind
 from nova_bdm_cleanup.rules.facts import Bdm, Ending, Move
 
 #: Attachment and mapping ids are shown since 2.89, which Nova 25 has.
@@ -101,17 +101,6 @@ class InstanceAction:
     user: str | None
     #: When it began.
     began: str
-
-
-class RecordedEvent(NamedTuple):
-    """An event of the plugin in Nova's record of an action."""
-
-    kind: Kind
-    #: The ID of a volume or an attachment; None: the whole server.
-    subject: str | None
-    reason: str
-    #: None without the admin role.
-    host: str | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -315,17 +304,12 @@ class Nova:
         return Lock(is_owners, words)
 
     def plugin_events(self, server_id: str, action: InstanceAction
-                      ) -> list[RecordedEvent]:
+                      ) -> list[ActionEvent]:
         """Return the events that the plugin added to an action."""
-        found = []
-        for record in self._events(server_id, action):
-            event = action_events.parse(answers.text(record, 'event'))
-            if event is not None:
-                found.append(RecordedEvent(
-                    event.kind, event.subject and spelling.identifier(
-                        event.subject), event.reason,
-                    answers.optional_text(record, 'host')))
-        return found
+        found = (action_events.parse(answers.text(record, 'event'),
+                                     answers.optional_text(record, 'host'))
+                 for record in self._events(server_id, action))
+        return [event for event in found if event is not None]
 
     def not_connected(self, server_id: str) -> tuple[str, dict[str, str]]:
         """Return the action that last started the guest, and the volumes that

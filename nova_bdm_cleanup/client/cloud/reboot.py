@@ -11,14 +11,10 @@ import time
 from nova_bdm_cleanup.client.cloud import inspection
 from nova_bdm_cleanup.client.cloud.changes import Change, Result, Status
 from nova_bdm_cleanup.client.cloud.findings import CloudFinding, findings_of
-from nova_bdm_cleanup.client.cloud.nova import (
-    ComputeServer,
-    Nova,
-    RecordedEvent,
-)
+from nova_bdm_cleanup.client.cloud.nova import ComputeServer, Nova
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import spelling
-from nova_bdm_cleanup.rules.action_events import Kind
+from nova_bdm_cleanup.rules.action_events import ActionEvent, Kind
 from nova_bdm_cleanup.rules.reasons import (
     ENDED_HALF_WAY,
     Reason,
@@ -30,7 +26,6 @@ from nova_bdm_cleanup.rules.reasons import (
 _REBOOTABLE = ('ACTIVE', 'SHUTOFF', 'PAUSED', 'SUSPENDED', 'ERROR')
 
 _POLL = 2.0
-
 
 #: Nova's words for a host whose nova-compute does not run.
 _NOT_UP = ('DOWN', 'UNKNOWN')
@@ -177,9 +172,9 @@ class RebootRecord:
     host: str | None
     #: The request IDs of the reboot.
     requests: tuple[str, ...]
-    events: tuple[RecordedEvent, ...]
+    events: tuple[ActionEvent, ...]
 
-    def of(self, kind: Kind, finding: CloudFinding) -> RecordedEvent | None:
+    def of(self, kind: Kind, finding: CloudFinding) -> ActionEvent | None:
         """Return the event about what a finding is about."""
         subject = (finding.volume if finding.reason in REMOVED
                    else finding.attachment)

@@ -64,7 +64,6 @@ class World:
         self.neighbour_runs = self.neighbour_is_young = False
         #: The moves of the server between hosts.
         self.moves: Sequence[facts.Move] = ()
-        #: The disks that are shown as not connected.
         #: Volumes whose users on this host cannot be determined.
         self.undecided: set[str] = set()
         #: How Nova's swaps of volumes ended.
