@@ -3,7 +3,7 @@
 
 A forge renders the sources of pages, but knows no roles of Sphinx.  So the
 pages that the README names link to other pages by their files
-(```Install <install.rst>`__``), and Sphinx makes links to its pages of them.
+(```Security <security.rst>`__``), and Sphinx makes links to its pages of them.
 """
 
 from __future__ import annotations

@@ -19,12 +19,18 @@ from nova_bdm_cleanup.tests.unit import base
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 GUIDE = ROOT / 'doc' / 'source' / 'guide'
+INSTALL = ROOT / 'doc' / 'source' / 'install'
 RUNBOOK = ROOT / 'nova_bdm_cleanup' / 'runbook.rst'
+
+#: The pages that the README links to, and those that the index of the ways to
+#: install links to.
+FIRST = (INSTALL / 'index.rst', *(GUIDE / name for name in (
+    'get-started.rst', 'security.rst', 'tested.rst')))
+TOOLS = tuple(sorted(set(INSTALL.glob('*.rst')) - set(FIRST)))
 
 #: Pages that a forge shows readably: they have no roles and no directives of
 #: Sphinx but these.
-PLAIN = tuple(GUIDE / name for name in (
-    'get-started.rst', 'install.rst', 'security.rst', 'tested.rst'))
+PLAIN = (*FIRST, *TOOLS)
 OF_SPHINX = re.compile(
     r'(?<!`):(?:doc|ref|term|option|download):`'
     r'|^ *\.\. (?!code-block::|list-table::|image::|_)\S+::', re.M)
@@ -103,9 +109,20 @@ class DocumentationTest(base.TestCase):
             for link in LINK.findall(text):
                 self.assertTrue((page.parent / link).exists(), (page, link))
         self.assertEqual(
-            {*PLAIN, ROOT / 'CONTRIBUTING.rst'},
+            {*FIRST, ROOT / 'CONTRIBUTING.rst'},
             {ROOT / link for link in LINK.findall(
                 readme.read_text(encoding='utf-8'))})
+
+    def test_every_tool_has_a_page_of_the_same_form(self) -> None:
+        """Check the questions that each page answers, and its last line."""
+        index = (INSTALL / 'index.rst').read_text(encoding='utf-8')
+        self.assertEqual({page.name for page in TOOLS}, {
+            link for link in LINK.findall(index) if '/' not in link})
+        for page in TOOLS:
+            found = sections(page)
+            for question in ('Install and check', 'Upgrade and go back',
+                             'Remove', 'After an upgrade of the platform'):
+                self.assertIn(question, found, page)
 
     def test_the_first_output_of_an_audit_is_of_a_real_one(self) -> None:
         page = (GUIDE / 'get-started.rst').read_text(encoding='utf-8')
@@ -130,10 +147,16 @@ class DocumentationTest(base.TestCase):
             self.assertRegex(rest, '^' + FORM.pattern, reason)
 
     def test_everything_can_be_read_in_an_hour(self) -> None:
-        """Count the words as "wc -w" does; tables of the code do not count."""
-        pages = (ROOT / 'README.rst', RUNBOOK, *GUIDE.rglob('*.rst'))
-        words = {str(page.relative_to(ROOT)): len(
-            page.read_text(encoding='utf-8').split()) for page in pages}
+        """Count the words as "wc -w" does; tables of the code do not count.
+
+        An operator reads the page of one deployment tool.
+        """
+        def count(page: pathlib.Path) -> int:
+            return len(page.read_text(encoding='utf-8').split())
+
+        pages = (ROOT / 'README.rst', RUNBOOK, INSTALL / 'index.rst',
+                 max(TOOLS, key=count), *GUIDE.rglob('*.rst'))
+        words = {str(page.relative_to(ROOT)): count(page) for page in pages}
         self.assertLessEqual(sum(words.values()), 13000, words)
 
     def test_no_command_of_the_runbook_is_broken(self) -> None:
