@@ -26,6 +26,7 @@ from nova_bdm_cleanup import files, terminal
 from nova_bdm_cleanup.admin import configuration
 from nova_bdm_cleanup.admin.status import State, status_of
 from nova_bdm_cleanup.node import options, validation
+from nova_bdm_cleanup.node.auth_section import auth_section, has_credentials
 from nova_bdm_cleanup.node.option_group import GROUP
 from nova_bdm_cleanup.node.store.database import Database, StoreError
 from nova_bdm_cleanup.openstack import answers, errors
@@ -180,9 +181,9 @@ class Checks(upgradecheck.UpgradeCommands):
         """Check that nova-compute has credentials of its own for Cinder."""
         return None if self._has_credentials else (
             Code.FAILURE,
-            'set [cinder] auth_type and its options, for a user with the '
+            'set [%s] auth_type and its options, for a user with the '
             'admin role; without them, nothing is removed in a reboot that '
-            'another project requests')
+            'another project requests' % auth_section(self._conf, 'cinder'))
 
     def service_token(self) -> _Found:
         """Check that a service token is sent which Cinder accepts."""
@@ -193,8 +194,9 @@ class Checks(upgradecheck.UpgradeCommands):
                 'auth_type, for a user with the service role; without them, '
                 'Cinder must ask Nova before it deletes an attachment, and '
                 'refuses if it cannot')
-        if group.auth_type is None:
-            return Code.FAILURE, 'set [service_user] auth_type'
+        if not has_credentials(self._conf, 'service_user'):
+            return Code.FAILURE, 'set [%s] auth_type' % auth_section(
+                self._conf, 'service_user')
         auth = ks_loading.load_auth_from_conf_options(
             self._conf, 'service_user')
         if not hasattr(auth, 'get_access'):
@@ -251,7 +253,7 @@ class Checks(upgradecheck.UpgradeCommands):
 
     @property
     def _has_credentials(self) -> bool:
-        return self._conf.cinder.auth_type is not None
+        return has_credentials(self._conf, 'cinder')
 
     @staticmethod
     def _client() -> Any:

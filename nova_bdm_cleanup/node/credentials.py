@@ -17,6 +17,7 @@ from nova import context as nova_context
 import nova.conf
 from nova.volume import cinder as nova_cinder
 
+from nova_bdm_cleanup.node.auth_section import has_credentials
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.api import Api
 from nova_bdm_cleanup.openstack.cinder import (
@@ -61,7 +62,7 @@ def context_for(context: Any, instance: Any) -> Any:
 
 def is_service() -> bool:
     """Return whether Cinder is asked with the credentials of the service."""
-    return CONF.cinder.auth_type is not None
+    return has_credentials(CONF, 'cinder')
 
 
 def service_context(context: Any) -> Any:

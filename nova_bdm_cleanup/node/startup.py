@@ -10,6 +10,7 @@ from oslo_log import log as logging
 
 from nova_bdm_cleanup import VERSION
 from nova_bdm_cleanup.node import options, process_record, validation
+from nova_bdm_cleanup.node.auth_section import auth_section, has_credentials
 from nova_bdm_cleanup.node.option_group import GROUP
 from nova_bdm_cleanup.node.store.database import Database, StoreError
 
@@ -111,11 +112,12 @@ def _check_store(conf: cfg.ConfigOpts) -> None:
 
 
 def _warn_of_credentials(conf: cfg.ConfigOpts) -> None:
-    if conf.cinder.auth_type is None:
+    if not has_credentials(conf, 'cinder'):
         LOG.warning(
-            'bdm-cleanup: [cinder] auth_type is not set. In reboots and '
+            'bdm-cleanup: [%s] auth_type is not set. In reboots and '
             'starts that another project requests or nova-compute resumes, '
-            'nothing is removed (cannot-see-project)')
+            'nothing is removed (cannot-see-project)',
+            auth_section(conf, 'cinder'))
     if not conf.service_user.send_service_user_token:
         LOG.warning(
             'bdm-cleanup: [service_user] send_service_user_token is not true. '

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-from nova_bdm_cleanup.tests.cloud import fixture, identity
+from keystoneauth1 import loading as ks_loading
+from oslo_config import cfg
+
+from nova_bdm_cleanup.tests.cloud import cinder, fixture, identity, standin
 from nova_bdm_cleanup.tests.functional import scenario
 
 
@@ -60,6 +63,38 @@ class CallersTest(_CallersTestCase):
     def test_reboot_resumed_by_nova_compute(self):
         self.damage_both()
         self.check_removed(self.restart_after_crash(), by_api=False)
+        self.assertEqual({identity.NOVA},
+                         {each.caller for each in self.plugin_requests()})
+
+
+class AuthSectionTest(_CallersTestCase):
+    """Credentials in another section, as openstack-ansible writes them."""
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        keystone = cinder.shared().stand_in
+        keystone.users[identity.NOVA.user] = identity.NOVA
+        cls.ARGUMENTS = {
+            'cinder_credentials': False,
+            'nova_options': {
+                'cinder': {'auth_section': 'keystone_authtoken'},
+                'keystone_authtoken': {
+                    'auth_type': 'password',
+                    'auth_url': keystone.identity_url,
+                    'username': identity.NOVA.user,
+                    'password': standin.PASSWORD, 'user_domain_id': 'default',
+                    'project_id': identity.NOVA.project}}}
+        super().setUpClass()
+        # Some are required, and other tests do not set them.
+        cls.addClassCleanup(
+            cfg.CONF.unregister_opts,
+            ks_loading.get_auth_plugin_conf_options('password'),
+            'keystone_authtoken')
+        cls.addClassCleanup(cfg.CONF.reset)
+
+    def test_administrator_of_another_project(self):
+        self.damage_both()
+        self.check_removed(self.reboot(self.server, by=self.cloud.admin))
         self.assertEqual({identity.NOVA},
                          {each.caller for each in self.plugin_requests()})
 

@@ -136,6 +136,16 @@ class HostTest(CheckCase):
         self.set('cinder', auth_type='password')
         self.expect(Code.SUCCESS, 'credentials')
 
+    def test_credentials_in_another_section(self) -> None:
+        """Follow ``auth_section``, which openstack-ansible sets."""
+        section = ['[cinder]', 'auth_section = keystone_authtoken',
+                   '[keystone_authtoken]']
+        self.configure(*section, 'auth_url = http://keystone')
+        self.expect(Code.FAILURE, 'credentials',
+                    'set [keystone_authtoken] auth_type')
+        self.configure(*section, 'auth_type = password')
+        self.expect(Code.SUCCESS, 'credentials')
+
     def test_metrics_file(self) -> None:
         self.expect(Code.SUCCESS, 'metrics_file')
         self.set(metrics_file=os.path.join(self.directory, 'bdm.prom'))

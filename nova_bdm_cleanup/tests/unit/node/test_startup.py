@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+from keystoneauth1 import loading as ks_loading
 from oslo_config import cfg
 
-from nova_bdm_cleanup.node import startup
+from nova_bdm_cleanup.node import auth_section, startup
 from nova_bdm_cleanup.tests.unit import base
 from nova_bdm_cleanup.tests.unit.node import test_options
 
@@ -15,7 +16,7 @@ class CredentialsTest(base.TestCase):
 
     def warnings(self, auth_type: str | None, sends: bool) -> str:
         conf = cfg.ConfigOpts()
-        conf.register_opt(cfg.StrOpt('auth_type'), 'cinder')
+        ks_loading.register_auth_conf_options(conf, 'cinder')
         conf.register_opt(
             cfg.BoolOpt('send_service_user_token'), 'service_user')
         conf([])
@@ -30,6 +31,17 @@ class CredentialsTest(base.TestCase):
     def test_none_for_cinder(self) -> None:
         self.assertIn('[cinder] auth_type is not set',
                       self.warnings(None, True))
+
+    def test_none_in_another_section(self) -> None:
+        conf = cfg.ConfigOpts()
+        ks_loading.register_auth_conf_options(conf, 'cinder')
+        conf([])
+        conf.set_override('auth_section', 'keystone_authtoken', 'cinder')
+        self.assertFalse(auth_section.has_credentials(conf, 'cinder'))
+        # keystonemiddleware may register them as well.
+        ks_loading.register_auth_conf_options(conf, 'keystone_authtoken')
+        conf.set_override('auth_type', 'password', 'keystone_authtoken')
+        self.assertTrue(auth_section.has_credentials(conf, 'cinder'))
 
     def test_no_service_token(self) -> None:
         self.assertIn('send_service_user_token is not true',

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sections of nova.conf with the credentials of Nova for other services.
+
+``[cinder] auth_section`` may name another section, as in keystoneauth.
+openstack-ansible names ``keystone_authtoken``, whose options nova-compute does
+not register: without them, Nova has no credentials for Cinder.
+"""
+
+from __future__ import annotations
+
+from keystoneauth1 import loading as ks_loading
+from oslo_config import cfg
+
+
+def auth_section(conf: cfg.ConfigOpts, group: str) -> str:
+    """Return the section with the credentials of a group.
+
+    Registers the options of that section, which ``nova-manage`` does, too:
+    Nova's own client for Cinder cannot log in without them.
+    """
+    section: str = conf[group].auth_section or group
+    ks_loading.register_auth_conf_options(conf, section)
+    return section
+
+
+def has_credentials(conf: cfg.ConfigOpts, group: str) -> bool:
+    """Return whether there are credentials for a group."""
+    return conf[auth_section(conf, group)].auth_type is not None
