@@ -148,7 +148,7 @@ def _run_suite(runner: runner_mod.Runner, plugin: bool, name: str,
           else contextlib.nullcontext()):
         runner.set_up_nova_compute(plugin)
         if name == 'commands':
-            trial_mod.Trial(runner.stack, plugin).client.install()
+            trial_mod.Trial(runner.stack, plugin).client.configure()
         for one in selected:
             runner.run_trial(name, one, plugin)
 

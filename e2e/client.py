@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operators' commands, installed as an operator installs them.
+"""The operators' commands, as the Debian package installs them.
 
-``openstack bdm`` is installed from this checkout with its extra ``[cli]``
-into a virtual environment that sees nothing of Debian's OpenStack, and knows
-the cloud only from a clouds.yaml.  ``nova-bdm-cleanup`` is the one that is
-installed with the plugin.
+``openstack bdm`` is a plugin of Debian's OpenStackClient, which knows the
+cloud only from a clouds.yaml.
 """
 
 from __future__ import annotations
@@ -14,12 +12,12 @@ import json
 import subprocess
 from typing import Any
 
-from e2e import lab as lab_mod, plugin as plugin_mod
+from e2e import lab as lab_mod
 
 #: The names of clouds.yaml.
 ADMIN, MEMBER = 'e2e-admin', 'e2e-member'
 
-HOST_COMMAND = '/usr/local/bin/nova-bdm-cleanup'
+HOST_COMMAND = '/usr/bin/nova-bdm-cleanup'
 
 CLOUDS = """\
 clouds:
@@ -64,31 +62,17 @@ class Client:
 
     def __init__(self, lab: lab_mod.Lab) -> None:
         self.lab = lab
-        self.directory = lab.directory / 'client'
-        self.python = self.directory / 'bin' / 'python'
+        self.clouds = lab.directory / 'clouds.yaml'
 
-    def install(self) -> None:
-        """Install this checkout; keep the dependencies of the last time."""
-        if not self.python.exists():
-            # Debian packages pip apart from the wheel that venv installs it
-            # from, so Debian's pip installs into the environment.
-            lab_mod.run(lab_mod.PYTHON, '-m', 'venv', '--without-pip',
-                        str(self.directory))
-        wheel = plugin_mod.wheel(self.lab)
-        pip = [*plugin_mod.PIP, '--python', str(self.python), 'install']
-        lab_mod.run(*pip, f'{wheel}[cli]', env=lab_mod.package_index_env())
-        # The version does not change with every change of the source.
-        lab_mod.run(*pip, '--no-deps', '--force-reinstall', str(wheel))
-        (self.directory / 'clouds.yaml').write_text(CLOUDS.format(
+    def configure(self) -> None:
+        self.clouds.write_text(CLOUDS.format(
             admin=ADMIN, member=MEMBER, password=lab_mod.PASSWORD,
             region=lab_mod.REGION))
 
     def openstack(self, cloud: str, *words: str) -> Answer:
         """Run ``openstack`` as the user of one of the clouds."""
-        return _answer(
-            str(self.directory / 'bin' / 'openstack'), '--os-cloud', cloud,
-            *words,
-            OS_CLIENT_CONFIG_FILE=str(self.directory / 'clouds.yaml'))
+        return _answer('/usr/bin/openstack', '--os-cloud', cloud, *words,
+                       OS_CLIENT_CONFIG_FILE=str(self.clouds))
 
     def bdm(self, cloud: str, command: str, *words: str) -> Answer:
         """Run ``openstack bdm``; the table comes as JSON."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plugin under test.
 
-It is installed as documented, and switched on only in nova.conf.
+It is installed as Debian's package of it, and switched on only in nova.conf.
 """
 
 from __future__ import annotations
@@ -19,43 +19,44 @@ from e2e import (
 )
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
-NAME = 'nova-bdm-cleanup'
 GROUP = 'bdm_cleanup'
 
-PIP = [lab_mod.PYTHON, '-m', 'pip', '--disable-pip-version-check',
-       '--no-input', '-q']
+#: The package of Debian, with both commands.
+PACKAGE = 'python3-nova-bdm-cleanup'
+
+_APT = ['apt-get', '-q', '-y', '--no-install-recommends',
+       '-o', 'Dpkg::Use-Pty=0', '-o', 'DPkg::Lock::Timeout=300']
 
 
 def install(lab: lab_mod.Lab) -> None:
-    """Install this project for Debian's Python.
+    """Build the package and install it beside Debian's nova-compute."""
+    install_package(build(lab))
 
-    No package of Debian is replaced: Nova already brings the requirements of
-    the wheel.
+
+def install_package(package: pathlib.Path) -> None:
+    """Install a package of the plugin, whichever version is installed."""
+    lab_mod.run(*_APT, '--reinstall', '--allow-downgrades', 'install',
+                str(package),
+                env={'DEBIAN_FRONTEND': 'noninteractive',
+                     **lab_mod.package_index_env()})
+
+
+def build(lab: lab_mod.Lab, version: str | None = None) -> pathlib.Path:
+    """Build the Debian package of this project as it is now.
+
+    :param version: that it gets, if not its own
     """
-    built = wheel(lab)
-    uninstall()
-    lab_mod.run(*PIP, 'install', '--break-system-packages', '--no-deps',
-                '--root-user-action=ignore', str(built))
-
-
-def wheel(lab: lab_mod.Lab) -> pathlib.Path:
-    """Build a wheel of this project as it is now."""
-    source = lab.directory / 'build'
-    shutil.rmtree(source, ignore_errors=True)
-    # Leftovers of a build; environments may take several GiB.
-    shutil.copytree(PROJECT, source, ignore=shutil.ignore_patterns(
-        '.*', 'build', 'dist', '__pycache__', '*.egg-info'))
-    wheels = source / 'dist'
-    lab_mod.run(*PIP, 'wheel', '--no-deps', '--no-build-isolation',
-                '-w', str(wheels), str(source))
-    built, = wheels.glob('*.whl')
+    packages = lab.directory / 'packages'
+    shutil.rmtree(packages, ignore_errors=True)
+    lab_mod.run(str(PROJECT / 'packaging' / 'build-deb'), str(packages),
+                *([version] if version else []))
+    built, = packages.glob('*.deb')
     return built
 
 
 def uninstall() -> None:
-    # pip may not be installed yet.
-    lab_mod.run(*PIP, 'uninstall', '--break-system-packages', '-y',
-                '--root-user-action=ignore', NAME, check=False)
+    """Purge the package, if it is installed."""
+    lab_mod.run('dpkg', '--purge', PACKAGE)
 
 
 class Compute:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How Sphinx builds the documentation and the manual page."""
+"""How Sphinx builds the documentation."""
 
 import os
 import sys
@@ -37,11 +37,6 @@ templates_path = ['_templates']
 
 # The commands are those of "openstack".
 autoprogram_cliff_application = 'openstack'
-
-man_pages = [
-    ('guide/cli/nova-bdm-cleanup', 'nova-bdm-cleanup',
-     'what the bdm-cleanup plugin of nova-compute did on this host', '', 1),
-]
 
 config_generator_config_file = '../../etc/config-generator.conf'
 sample_config_basename = '_static/nova-bdm-cleanup'

@@ -167,7 +167,8 @@ class BdmCommand(command.Lister):
                  'before it is reported as stuck')):
             group.add_argument(
                 name, type=number, metavar='<%s>' % unit, default=default,
-                help=text + ' (default: %(default)s)')
+                # Expanded here: the documentation shows it as it is.
+                help='%s (default: %d)' % (text, default))
         return parser
 
     def run(self, parsed_args: argparse.Namespace) -> int:

@@ -24,3 +24,11 @@ class VersionTest(base.TestCase):
             for version in re.findall(r'\bbdm-cleanup (\d[\w.]*)',
                                       page.read_text(encoding='utf-8'))]
         self.assertEqual({VERSION}, set(named))
+
+    def test_the_debian_package_has_it(self) -> None:
+        # "dch" adds an entry; the number after the version counts packages of
+        # one version.
+        changelog = ROOT / 'packaging' / 'debian' / 'changelog'
+        first = changelog.read_text(encoding='utf-8').splitlines()[0]
+        self.assertRegex(first, r'^nova-bdm-cleanup \(%s-\d+\) '
+                         % re.escape(VERSION))

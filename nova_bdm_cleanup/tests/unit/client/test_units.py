@@ -44,10 +44,13 @@ class UnitsTest(commandcase.CommandCase):
         programs = pathlib.Path(self.tempdir())
         (programs / 'printed').write_text(printed)
         (programs / 'openstack').write_text(
-            '#!/bin/sh\ncat %s/printed\nexit %d\n' % (programs, code))
+            '#!/bin/sh\n[ -f "$OS_CLIENT_CONFIG_FILE" ] || exit 77\n'
+            'cat %s/printed\nexit %d\n' % (programs, code))
+        (programs / 'clouds.yaml').touch()
         (programs / 'openstack').chmod(0o755)
         done = subprocess.run(['/bin/sh', '-c', script], check=False, env={
-            'PATH': '%s:%s' % (programs, os.environ['PATH'])})
+            'PATH': '%s:%s' % (programs, os.environ['PATH']),
+            'CREDENTIALS_DIRECTORY': str(programs)})
         self.assertEqual(code, done.returncode)
 
     def setUp(self) -> None:
@@ -86,6 +89,19 @@ class UnitsTest(commandcase.CommandCase):
         # not supported by protocol".
         [families] = self.lines('RestrictAddressFamilies')
         self.assertIn('AF_NETLINK', families.split())
+
+    def test_systemd_249_knows_every_specifier(self) -> None:
+        # "%d", the directory of the credentials, came with 250.
+        for path in sorted(UNITS.iterdir()):
+            self.assertNotIn('%', path.read_text(encoding='utf-8'), path)
+
+    def test_a_virtual_environment_can_be_put_in_front(self) -> None:
+        environment = dict(line.split('=', 1)
+                           for line in self.lines('Environment'))
+        self.assertIn('/usr/bin', environment['PATH'].split(':'))
+        # The shell searches it for the command, which has no path.
+        [line] = self.lines('ExecStart')
+        self.assertRegex(line, '; openstack bdm')
 
     def test_prometheus_is_told(self) -> None:
         text = (UNITS / 'bdm-audit-prometheus.conf').read_text(
