@@ -123,6 +123,8 @@ class DocumentationTest(base.TestCase):
             for question in ('Install and check', 'Upgrade and go back',
                              'Remove', 'After an upgrade of the platform'):
                 self.assertIn(question, found, page)
+            self.assertRegex(page.read_text(encoding='utf-8'),
+                             r'\nTried: [^\n]+(\n[^\n]+)*\n\Z')
 
     def test_the_first_output_of_an_audit_is_of_a_real_one(self) -> None:
         page = (GUIDE / 'get-started.rst').read_text(encoding='utf-8')
