@@ -167,6 +167,9 @@ class Checks(upgradecheck.UpgradeCommands):
                           self._conf[GROUP].mode)
         if found.state is State.REFUSED:
             return Code.FAILURE, found.why
+        if found.state is State.ACTIVE and found.other_version:
+            # As expected before the restart that ends an upgrade.
+            return Code.SUCCESS, 'it runs ' + found.other_version
         return (Code.WARNING if found.state is State.STALE or found.others
                 else Code.SUCCESS), found.why
 

@@ -75,6 +75,13 @@ class Status:
     others: tuple[str, ...] = ()
 
     @property
+    def other_version(self) -> str:
+        """Return what to do if it is not the version that is installed."""
+        version = self.process and self.process.facts.get('version')
+        return '' if version in (None, VERSION) else (
+            '%s; %s is installed: %s' % (version, VERSION, _RESTART))
+
+    @property
     def is_audited(self) -> bool:
         """Return whether the open findings are known."""
         return bool(self.process and self.process.facts.get('audit_interval')
@@ -166,11 +173,10 @@ def _lines(found: Status, host: str) -> Iterator[tuple[str, Any]]:
     if process is None:
         return
     facts = process.facts
-    version, interval = facts.get('version'), facts.get('audit_interval')
+    interval = facts.get('audit_interval')
     yield 'Process', process.pid
     yield 'Since', terminal.moment(process.since) + ' UTC'
-    yield 'Plugin', version if version == VERSION else (
-        '%s; %s is installed: restart nova-compute' % (version, VERSION))
+    yield 'Plugin', found.other_version or facts.get('version')
     yield 'Nova', facts.get('nova_version')
     if process.problem:
         # The problem may be the options.

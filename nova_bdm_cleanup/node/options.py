@@ -11,6 +11,7 @@ from typing import Any
 
 from oslo_config import cfg, types
 
+from nova_bdm_cleanup.node.audit import metrics
 from nova_bdm_cleanup.node.cleanup import triggers
 from nova_bdm_cleanup.node.cleanup.log_lines import Counters
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger
@@ -298,13 +299,10 @@ class Settings:
 def counters(conf: cfg.ConfigOpts) -> Counters:
     """Return the counters of this nova-compute.
 
-    They count only where ``metrics_file`` is set, and only there
-    prometheus_client is imported.
+    They count only where ``metrics_file`` is set.
     """
     if not conf[GROUP].metrics_file:
         return Counters()
-    from nova_bdm_cleanup.node.audit import metrics
-
     return metrics.HostCounters(conf.host)
 
 

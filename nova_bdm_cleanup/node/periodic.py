@@ -20,6 +20,7 @@ from oslo_log import log as logging
 from oslo_service import periodic_task
 
 from nova_bdm_cleanup.node import options, shutdown
+from nova_bdm_cleanup.node.audit import metrics
 from nova_bdm_cleanup.node.audit.rounds import Audit, is_far, next_round
 from nova_bdm_cleanup.node.compute_node import NovaNode
 from nova_bdm_cleanup.node.option_group import GROUP
@@ -53,8 +54,6 @@ class Watcher:
         self._manager = manager
         self._metrics: metrics.MetricsFile | None = None
         if CONF[GROUP].metrics_file:
-            from nova_bdm_cleanup.node.audit import metrics
-
             self._metrics = metrics.MetricsFile(CONF, process)
         self._store = FindingStore(options.settings(CONF).store, CONF.host)
         self._round_thread: threading.Thread | None = None

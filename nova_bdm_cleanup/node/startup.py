@@ -10,6 +10,7 @@ from oslo_log import log as logging
 
 from nova_bdm_cleanup import VERSION
 from nova_bdm_cleanup.node import options, process_record, validation
+from nova_bdm_cleanup.node.audit import metrics
 from nova_bdm_cleanup.node.auth_section import auth_section, has_credentials
 from nova_bdm_cleanup.node.option_group import GROUP
 from nova_bdm_cleanup.node.store.database import Database, StoreError
@@ -91,8 +92,6 @@ def _remember(conf: cfg.ConfigOpts, problem: str) -> None:
     try:
         process = process_record.record(conf, (), problem)
         if conf[GROUP].metrics_file:
-            from nova_bdm_cleanup.node.audit import metrics
-
             metrics.MetricsFile(conf, process).write()
     except Exception:
         # Perhaps the options that this needs are wrong.

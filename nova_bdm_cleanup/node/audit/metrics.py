@@ -3,8 +3,6 @@
 
 Their names are an interface: alerts and dashboards use them.  All have the
 host's name in Nova as a label, since one machine may run two nova-computes.
-
-This module is imported only where ``[bdm_cleanup] metrics_file`` is set.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any
 import nova.conf
 from oslo_log import log as logging
 
-from nova_bdm_cleanup.node import boot, options, process_record
+from nova_bdm_cleanup.node import boot, options, periodic, process_record
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger
 from nova_bdm_cleanup.node.hooks.wrapping import Call
 from nova_bdm_cleanup.rules.facts import Policy
@@ -42,8 +42,6 @@ def _begin(manager: Any, triggers: Sequence[Trigger]) -> float:
         seconds = settings.policy.timeout
         process = process_record.record(CONF, triggers)
         if settings.watches:
-            from nova_bdm_cleanup.node import periodic
-
             periodic.begin(manager, process)
     except Exception:
         LOG.exception('bdm-cleanup runs no periodic task')

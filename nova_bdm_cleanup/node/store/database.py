@@ -36,11 +36,14 @@ _STATEMENT_RETRY_SECONDS = 0.002
 #: The application id of SQLite that marks the file as ours: "bdmc".
 _APPLICATION = 0x62646d63
 
-#: The schema version of all tables.
+#: The schema version of all tables.  A release refuses a store with a higher
+#: one, also of a feature that it does not know.
 _TABLE_VERSION = 1
 
 #: The tables of each feature.  A released table is never changed: a later
-#: release adds a feature, whose tables the first change makes.
+#: release adds a feature, whose tables the first change makes.  An earlier
+#: release ignores a feature of this version that it does not know, so that one
+#: can go back to it.  The rows of that feature stay when it deletes an entry.
 SCHEMA = {
     'journal': (
         # With AUTOINCREMENT the serial number of a deleted entry is not used
@@ -271,7 +274,8 @@ class Database:
         if version > _TABLE_VERSION:
             raise StoreError(
                 'store %s: it is of version %d, this release knows version '
-                '%d; install the release that wrote it, or move the file away'
+                '%d; install the release that wrote it, or move the file away '
+                'and restart nova-compute, which creates a new one'
                 % (self.path, version, _TABLE_VERSION))
         return [feature for feature in SCHEMA if feature not in there]
 

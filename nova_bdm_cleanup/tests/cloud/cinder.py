@@ -273,12 +273,17 @@ def interpreter() -> str:
     override = os.environ.get('NOVA_BDM_CLEANUP_CINDER_PYTHON')
     if override:
         return override
+    return str(environments().interpreter(ENVIRONMENT))
+
+
+def environments() -> Any:
+    """Return the module tools/environments.py of the checkout."""
     sys.path.insert(0, str(_CHECKOUT / 'tools'))
     try:
         import environments
     finally:
         sys.path.pop(0)
-    return str(environments.interpreter(ENVIRONMENT))
+    return environments
 
 
 class Shared:

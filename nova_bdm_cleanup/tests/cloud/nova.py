@@ -208,6 +208,8 @@ class Harness(base.ServersTestBase):
             kwargs['default_config_files'] = [str(self._conf)]
             parse_args(*args, **kwargs)
 
+        # The harness's fixture makes errors of the warnings about what Nova
+        # uses of newer libraries.
         # Loading the API takes half a second, and the harness has done it.
         loaded: list[Any] = []
         load_app = wsgi.Loader.load_app
@@ -218,6 +220,8 @@ class Harness(base.ServersTestBase):
 
         with mock.patch('nova.config.parse_args', parse_args_of_file), \
                 mock.patch('nova.tests.fixtures.CinderFixture',
+                           _NoFixture), \
+                mock.patch('nova.tests.fixtures.WarningsFixture',
                            _NoFixture), \
                 mock.patch.object(wsgi.Loader, 'load_app', load_and_keep), \
                 contextlib.ExitStack() as stack:

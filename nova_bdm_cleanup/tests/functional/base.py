@@ -16,18 +16,27 @@ from nova_bdm_cleanup.tests.functional import clouds
 CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
 
 
-def install_into(site: pathlib.Path) -> dict[str, str]:
-    """Write what pip leaves of the package: its metadata.
+#: Where pip writes the metadata of the package.
+METADATA = 'nova_bdm_cleanup-1.2.3.dist-info'
 
-    :param site: a directory
-    :returns: the environment of a process that finds the package with it
-    """
-    info = site / 'nova_bdm_cleanup-1.2.3.dist-info'
+
+def write_metadata(site: pathlib.Path) -> None:
+    """Write what pip leaves of the package besides its modules."""
+    info = site / METADATA
     info.mkdir(parents=True)
     (info / 'METADATA').write_text(
         'Metadata-Version: 2.1\nName: nova-bdm-cleanup\nVersion: 1.2.3\n')
     (info / 'entry_points.txt').write_text(
         '[os_vif]\nbdm_cleanup = nova_bdm_cleanup.node.loader:Loader\n')
+
+
+def install_into(site: pathlib.Path) -> dict[str, str]:
+    """Write the metadata of the package that is in the checkout.
+
+    :param site: a directory
+    :returns: the environment of a process that finds the package with it
+    """
+    write_metadata(site)
     return dict(os.environ, PYTHONPATH=f'{site}{os.pathsep}{CHECKOUT}')
 
 

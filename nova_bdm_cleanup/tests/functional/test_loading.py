@@ -28,8 +28,10 @@ from nova_bdm_cleanup.node.hooks import (
     wrapping,
 )
 from nova_bdm_cleanup.node.options import triggers_of
+from nova_bdm_cleanup.tests import stores
 from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.functional import base
+from nova_bdm_cleanup.tests.unit import base as unit
 
 _GET_STARTED = base.CHECKOUT / 'doc' / 'source' / 'guide' / 'get-started.rst'
 
@@ -157,9 +159,7 @@ class ProcessTest(testtools.TestCase):
         _, report, _ = self._start('mode = enforce\n')
         self.assertIn('nova_bdm_cleanup.node.instance_cleanup',
                       report['modules'])
-        for name in ('node.hooks.moves', 'node.audit', 'node.periodic',
-                     'node.store.findings',
-                     'client', 'admin'):
+        for name in ('node.hooks.moves', 'client', 'admin'):
             self.assertNotIn('nova_bdm_cleanup.' + name, report['modules'])
 
     def test_off(self):
@@ -233,8 +233,24 @@ class ProcessTest(testtools.TestCase):
     def test_unwritable_store(self):
         blocked = self.directory / 'blocked'
         blocked.touch()
-        options = f'store = {blocked}/store.sqlite\n'
-        self.check_active(options, (str(blocked),), ('is active',))
+        self.check_store(blocked / 'store.sqlite', str(blocked))
+
+    def test_newer_store(self):
+        """Name the store, its version and what to do."""
+        path = self.directory / 'store' / 'store.sqlite'
+        path.parent.mkdir(0o700)
+        stores.make(stores.VERSIONS[-1], path)
+        unit.sql(str(path), 'PRAGMA user_version = 2')
+        self.check_store(
+            path, ' ERROR ', 'change nothing', f'store {path}',
+            'of version 2, this release knows version 1',
+            'install the release that wrote it, or move the file away and '
+            'restart nova-compute')
+
+    def check_store(self, path, *words):
+        """Check that it starts, with an error, and not if required."""
+        options = f'store = {path}\n'
+        self.check_active(options, words, ('is active',))
         code, report, _ = self._start(
             'mode = enforce\n' + options + 'required = true\n')
         self.assertEqual((1, None), (code, report))

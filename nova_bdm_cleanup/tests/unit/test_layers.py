@@ -83,6 +83,32 @@ class DatabaseTest(base.TestCase):
                         (name + '.').startswith(DATABASES), (module, name))
 
 
+class LateImportTest(base.TestCase):
+    """After its start, nova-compute imports nothing of the package.
+
+    The package may have been upgraded on the disk since.
+    """
+
+    #: The functions that run while nova-compute starts.
+    AT_START = {('loader', 'load'), ('startup', '_start')}
+
+    def test_functions_import_nothing_of_the_package(self) -> None:
+        found = set()
+        for module, path in modules('node', 'openstack', 'rules'):
+            for function in ast.walk(ast.parse(path.read_text('utf-8'))):
+                if not isinstance(function, ast.FunctionDef):
+                    continue
+                for node in ast.walk(function):
+                    names = ([alias.name for alias in node.names]
+                             if isinstance(node, ast.Import)
+                             else [str(node.module)]
+                             if isinstance(node, ast.ImportFrom) else [])
+                    if any(name.split('.')[0] == PACKAGE.name
+                           for name in names):
+                        found.add((module.rpartition('.')[2], function.name))
+        self.assertEqual(self.AT_START, found)
+
+
 class CircleTest(base.TestCase):
     """Import cycles, also indirect ones and those within functions."""
 

@@ -20,6 +20,7 @@ from keystoneauth1 import loading as ks_loading
 from oslo_config import cfg
 from oslo_upgradecheck.upgradecheck import Code, Result
 
+from nova_bdm_cleanup import VERSION
 from nova_bdm_cleanup.admin import check, configuration, main
 from nova_bdm_cleanup.node import options
 from nova_bdm_cleanup.node.option_group import GROUP
@@ -181,6 +182,13 @@ class RunningTest(CheckCase):
         self.expect(Code.WARNING, 'running', 'no round of the audit')
         running.end(self.conf[GROUP].store)
         self.expect(Code.SUCCESS, 'running', 'has ended')
+
+    def test_another_version(self) -> None:
+        running.start(self.conf[GROUP].store, version=VERSION)
+        self.expect(Code.SUCCESS, 'running')
+        running.start(self.conf[GROUP].store, version='0.0.1')
+        self.expect(Code.SUCCESS, 'running', 'it runs 0.0.1; %s is installed: '
+                    'restart nova-compute' % VERSION)
 
     def test_the_configuration_of_another_one(self) -> None:
         self.start()
