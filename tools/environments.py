@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import argparse
 import collections
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 import contextlib
 import fcntl
 import hashlib
@@ -33,6 +33,10 @@ TOOLS = pathlib.Path(__file__).resolve().parent
 LISTS = TOOLS / 'environments'
 STAMP = '.complete'
 HEARTBEAT = 10.0
+#: The environment that pip resolves, without a list.
+LATEST = 'nova-latest'
+#: Seconds after which it is built again.
+LATEST_SECONDS = 24 * 60 * 60
 
 Progress = Callable[[str], None]
 
@@ -73,7 +77,24 @@ def interpreter(name: str, progress: Progress | None = None) -> pathlib.Path:
         raise EnvironmentFailure(
             f'There is no environment {name}. There are: '
             + ', '.join(names()))
-    environment = _Environment(name, progress or _to_stderr)
+    return _built(_Environment(name, progress or _to_stderr))
+
+
+def latest(packages: Sequence[str], progress: Progress | None = None
+           ) -> pathlib.Path:
+    """Return the interpreter of an environment that pip resolves.
+
+    It is built with the newest versions on the index.  It is kept for a day,
+    or until other packages are asked for.
+
+    :param packages: what pip installs
+    :param progress: takes one line of text for each phase of a build
+    :raises EnvironmentFailure: when it cannot be built
+    """
+    return _built(_Latest(packages, progress or _to_stderr))
+
+
+def _built(environment: _Environment) -> pathlib.Path:
     if not environment.is_complete():
         with environment.locked():
             # Another process may have built it while this one waited.
@@ -125,7 +146,6 @@ class _Environment:
 
     def __init__(self, name: str, progress: Progress) -> None:
         self.name = name
-        self.list = LISTS / f'{name}.txt'
         self.path = directory() / name
         self.python = self.path / 'bin' / 'python'
         self._log = directory() / f'{name}.log'
@@ -142,7 +162,11 @@ class _Environment:
         return stamp == self._fingerprint() and self.python.exists()
 
     def _fingerprint(self) -> str:
-        return hashlib.sha256(self.list.read_bytes()).hexdigest()
+        return hashlib.sha256(self._list.read_bytes()).hexdigest()
+
+    @property
+    def _list(self) -> pathlib.Path:
+        return LISTS / f'{self.name}.txt'
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -159,22 +183,17 @@ class _Environment:
     def build(self) -> None:
         """Build from nothing; the stamp, written last, makes it count."""
         self._started = time.monotonic()
-        requirements = [
-            line for line in self.list.read_text(encoding='utf-8').split('\n')
-            if line and not line.startswith('#')]
+        requirements = self._requirements()
         shutil.rmtree(self.path, ignore_errors=True)
         try:
-            base = base_interpreter(self.name, self._versions())
+            base = base_interpreter(self.name, self._pythons())
             self._say(f'creating a virtual environment with {base}')
             self._run([base, '-m', 'venv', str(self.path)])
             self._say(f'installing {len(requirements)} packages')
-            # The list is complete, so nothing needs to be resolved; without
-            # a resolver the installation is also quick.
             self._run([
-                str(self.python), '-m', 'pip', 'install', '--no-deps',
-                '--no-input', '--progress-bar', 'off',
-                '--disable-pip-version-check', '-r', str(self.list)],
-                expected=len(requirements))
+                str(self.python), '-m', 'pip', 'install', '--no-input',
+                '--progress-bar', 'off', '--disable-pip-version-check',
+                *self._options()], expected=len(requirements))
             partial = self.path / f'{STAMP}.partial'
             partial.write_text(self._fingerprint(), encoding='ascii')
             partial.rename(self.path / STAMP)
@@ -185,10 +204,21 @@ class _Environment:
         self._log.unlink()
         self._say('ready')
 
-    def _versions(self) -> tuple[str, ...]:
+    def _requirements(self) -> Sequence[str]:
+        return [
+            line for line in self._list.read_text(encoding='utf-8').split('\n')
+            if line and not line.startswith('#')]
+
+    def _options(self) -> Sequence[str]:
+        """Return the arguments of ``pip install``."""
+        # The list is complete, so nothing needs to be resolved; without a
+        # resolver the installation is also quick.
+        return ['--no-deps', '-r', str(self._list)]
+
+    def _pythons(self) -> tuple[str, ...]:
         """Return the Pythons that the pins of this list were made for."""
         header = re.search(r'^# python: (.+)$',
-                           self.list.read_text(encoding='utf-8'), re.M)
+                           self._list.read_text(encoding='utf-8'), re.M)
         return tuple(header.group(1).split()) if header else ()
 
     def _run(self, command: list[str], expected: int = 0) -> None:
@@ -238,6 +268,34 @@ class _Environment:
     def _say(self, text: str) -> None:
         elapsed = time.monotonic() - self._started
         self._progress(f'{self.name}: {text} ({elapsed:.0f} s)')
+
+
+class _Latest(_Environment):
+    """An environment that pip resolves, and that grows old."""
+
+    def __init__(self, packages: Sequence[str], progress: Progress) -> None:
+        super().__init__(LATEST, progress)
+        self._packages = packages
+
+    def is_complete(self) -> bool:
+        try:
+            built = (self.path / STAMP).stat().st_mtime
+        except OSError:
+            return False
+        return (time.time() - built < LATEST_SECONDS
+                and super().is_complete())
+
+    def _fingerprint(self) -> str:
+        return hashlib.sha256('\n'.join(self._packages).encode()).hexdigest()
+
+    def _requirements(self) -> Sequence[str]:
+        return self._packages
+
+    def _options(self) -> Sequence[str]:
+        return self._packages
+
+    def _pythons(self) -> tuple[str, ...]:
+        return '3.11', '3.12', '3.13', '3.14'
 
 
 def main() -> int:

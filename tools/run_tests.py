@@ -9,6 +9,7 @@ run``, or with ``--search`` to the search::
     python3 tools/run_tests.py
     python3 tools/run_tests.py --unit -- unit.rules
     python3 tools/run_tests.py --functional 26 -- --concurrency 1
+    python3 tools/run_tests.py --functional latest
     python3 tools/run_tests.py --rig
 
 Only the standard library is used: this runs before anything is installed.
@@ -33,6 +34,7 @@ import sys
 import time
 
 import environments
+import freeze
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 UNIT = 'nova_bdm_cleanup/tests/unit'
@@ -42,7 +44,12 @@ RIG = 'nova_bdm_cleanup/tests/rig'
 SEARCH = 'nova_bdm_cleanup.tests.simulation'
 REQUIREMENTS = ('requirements.txt', 'test-requirements.txt')
 CINDER = 'cinder-29'
-NEWEST_NOVA = 34
+NEWEST_NOVA = '34'
+#: Also its release candidates, but none of other packages.  A Nova that is
+#: older than the frozen ones would show nothing.
+LATEST_NOVA = f'nova>={NEWEST_NOVA}.0.0.0rc1'
+#: What stands for it on the command line.
+LATEST = 'latest'
 FOLLOWER = ROOT / 'tools' / 'follow_tests.py'
 #: How long tests that are interrupted may take, in seconds.
 GRACE = 15.0
@@ -69,11 +76,12 @@ def unit(python: str, arguments: list[str]) -> Result:
     return _stestr('unit', unit_environment(python), UNIT, arguments, {})
 
 
-def functional(nova: int, threads: bool, arguments: list[str],
+def functional(nova: str, threads: bool, arguments: list[str],
                tests: str = FUNCTIONAL) -> Result:
     """Run the functional tests with one Nova.
 
-    :param nova: its major version
+    :param nova: its major version; ``latest``: the newest on the index, with
+        the newest of all else that pip finds for it
     :param threads: have Nova use native threads and not eventlet; only
         Nova 34 and later can
     :param arguments: more arguments for ``stestr run``
@@ -81,7 +89,12 @@ def functional(nova: int, threads: bool, arguments: list[str],
     """
     # The tests would build it themselves, several at a time and silently.
     environments.interpreter(CINDER)
-    python = environments.interpreter(f'nova-{nova}')
+    if nova == LATEST:
+        python = environments.latest(
+            [LATEST_NOVA, 'openstack-placement', *freeze.NOVA_TESTS])
+        nova = _show_versions(python)
+    else:
+        python = environments.interpreter(f'nova-{nova}')
     # Each worker has a Nova and a Cinder of its own in its memory.
     workers = min(4, os.cpu_count() or 1)
     return _stestr(
@@ -90,6 +103,30 @@ def functional(nova: int, threads: bool, arguments: list[str],
         {'OS_NOVA_DISABLE_EVENTLET_PATCHING': 'true' if threads else 'false',
          # Nova's own deprecations are not ours to mend.
          'PYTHONWARNINGS': 'ignore'})
+
+
+def _show_versions(python: pathlib.Path) -> str:
+    """Print what an environment has other than that of the newest release.
+
+    :returns: the version of Nova
+    """
+    reference = environments.LISTS / f'nova-{NEWEST_NOVA}.txt'
+    frozen = _versions(reference.read_text(encoding='utf-8'))
+    found = _versions(_run([
+        str(python), '-m', 'pip', 'list', '--format=freeze',
+        '--disable-pip-version-check']))
+    print(f'Nova {found["nova"]}; what else differs from {reference.name}:')
+    for name, version in found.items():
+        if version != frozen.get(name):
+            print(f'  {name} {version} ({frozen.get(name, "not there")})')
+    sys.stdout.flush()
+    return found['nova']
+
+
+def _versions(text: str) -> dict[str, str]:
+    """Return the versions in a list of requirements, by package."""
+    return {freeze.normalized(name): version for name, version in re.findall(
+        r'^([\w.-]+)==([^\s;]+)', text, re.M)}
 
 
 def search(arguments: list[str]) -> Result:
@@ -137,7 +174,8 @@ def unit_environment(python: str) -> pathlib.Path:
     return interpreter
 
 
-def _run(command: list[str]) -> None:
+def _run(command: list[str]) -> str:
+    """Run a command and return its output."""
     done = subprocess.run(command, stdin=subprocess.DEVNULL, cwd=ROOT,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True)
@@ -145,6 +183,7 @@ def _run(command: list[str]) -> None:
         raise environments.EnvironmentFailure(
             f'{" ".join(command)} failed with exit code {done.returncode}:\n'
             + done.stdout)
+    return done.stdout
 
 
 def _stestr(title: str, python: pathlib.Path, tests: str,
@@ -191,12 +230,12 @@ def _arguments() -> argparse.Namespace:
                         help='only the unit tests')
     parser.add_argument('--search', action='store_true',
                         help='only the search')
-    parser.add_argument('--functional', type=int, metavar='NN',
+    parser.add_argument('--functional', metavar='NN',
                         help='only the functional tests, with Nova NN; one '
-                        'of: ' + ', '.join(
+                        'of: ' + ', '.join((*(
                             name.partition('-')[2]
                             for name in environments.names()
-                            if name.startswith('nova-')))
+                            if name.startswith('nova-')), LATEST)))
     parser.add_argument('--rig', action='store_true',
                         help='only the tests of the cloud that the functional '
                         'tests run in, and of the demonstration')

@@ -129,6 +129,8 @@ class HostProcess(fixtures.Fixture):
         done = subprocess.run(
             [self._python, *_COMMAND, name, *arguments, '--config-file',
              self.about['nova.conf']], env=environment,
+            # With -m, Python first looks for modules in this directory.
+            cwd=pathlib.Path(self.about['nova.conf']).parent,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, timeout=120)
         # A table breaks the lines.

@@ -109,7 +109,7 @@ class DocumentationTest(base.TestCase):
             for link in LINK.findall(text):
                 self.assertTrue((page.parent / link).exists(), (page, link))
         self.assertEqual(
-            {*FIRST, ROOT / 'CONTRIBUTING.rst'},
+            {*FIRST, *map(ROOT.joinpath, ('CONTRIBUTING.rst', 'SUPPORT.rst'))},
             {ROOT / link for link in LINK.findall(
                 readme.read_text(encoding='utf-8'))})
 
