@@ -52,6 +52,10 @@ NOVA = Caller('nova', NOVA_PROJECT, ('service',) + ADMIN)
 NOVA_SERVICE = Caller('nova', NOVA_PROJECT, ('service',))
 
 
+#: The names of services that are not their type, as in a real catalogue.
+_NAMES = {'block-storage': 'cinder', 'volumev3': 'cinderv3'}
+
+
 class Catalogue:
     """The URLs of the services; ``%(project_id)s`` is filled in."""
 
@@ -64,7 +68,8 @@ class Catalogue:
     def header(self, project: str) -> str:
         """Return the catalogue as keystonemiddleware passes it on."""
         return json.dumps([
-            {'type': service_type, 'name': service_type,
+            {'type': service_type,
+             'name': _NAMES.get(service_type, service_type),
              'endpoints': [{'region': 'RegionOne',
                             'publicURL': url % {'project_id': project}}]}
             for service_type, url in self._urls.items()])
@@ -72,7 +77,8 @@ class Catalogue:
     def token_body(self, project: str) -> list[dict[str, Any]]:
         """Return the catalogue as in a version 3 token of Keystone."""
         return [
-            {'id': service_type, 'type': service_type, 'name': service_type,
+            {'id': service_type, 'type': service_type,
+             'name': _NAMES.get(service_type, service_type),
              'endpoints': [
                  {'id': f'{service_type}-{interface}', 'region': 'RegionOne',
                   'region_id': 'RegionOne', 'interface': interface,
