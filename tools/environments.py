@@ -80,6 +80,11 @@ def interpreter(name: str, progress: Progress | None = None) -> pathlib.Path:
     return _built(_Environment(name, progress or _to_stderr))
 
 
+def is_built(name: str) -> bool:
+    """Return whether the environment of a list is there and up to date."""
+    return _Environment(name, _to_stderr).is_complete()
+
+
 def latest(packages: Sequence[str], progress: Progress | None = None
            ) -> pathlib.Path:
     """Return the interpreter of an environment that pip resolves.

@@ -21,9 +21,11 @@ _MODULE = 'nova_bdm_cleanup.tests.cloud.compute_host'
 _COMMAND = ['-W', 'ignore', '-m', 'nova_bdm_cleanup.admin.main']
 
 
-def interpreter(name: str) -> str:
-    """Return the Python of another environment, which is built if needed."""
-    return str(cinder.environments().interpreter(name))
+def interpreter(name: str) -> str | None:
+    """Return the Python of another environment, if that was built."""
+    environments = cinder.environments()
+    return (str(environments.interpreter(name))
+            if environments.is_built(name) else None)
 
 
 class Tree(fixtures.Fixture):

@@ -116,7 +116,10 @@ class NovaTest(_ProcessTestCase):
 
     @testtools.skipUnless(_NOVA in _NOVA_BEFORE, 'no upgrade to this Nova')
     def test_upgraded(self):
-        before = processes.interpreter('nova-' + _NOVA_BEFORE[_NOVA])
+        environment = 'nova-' + _NOVA_BEFORE[_NOVA]
+        before = processes.interpreter(environment)
+        if before is None:
+            self.skipTest('run: python3 tools/environments.py ' + environment)
         for number, python in enumerate((before, sys.executable), 1):
             host = self.start(python=python)
             nova = host.about['nova']
