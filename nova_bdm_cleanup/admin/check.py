@@ -34,11 +34,15 @@ from nova_bdm_cleanup.openstack.api import Api
 from nova_bdm_cleanup.openstack.cinder import (
     Cinder,
     NOVA_CONF,
+    POLICY_SAMPLE,
     VOLUME_MICROVERSION,
 )
 
 #: The default of ``service_token_roles`` in Cinder's ``[keystone_authtoken]``.
 _SERVICE_ROLE = 'service'
+
+#: The default of ``context_is_admin`` in Cinder's policy.
+_ADMIN_ROLE = 'admin'
 
 _NO_CREDENTIALS = 'not checked without credentials in [cinder]'
 
@@ -200,18 +204,14 @@ class Checks(upgradecheck.UpgradeCommands):
         if not has_credentials(self._conf, 'service_user'):
             return Code.FAILURE, 'set [%s] auth_type' % auth_section(
                 self._conf, 'service_user')
-        auth = ks_loading.load_auth_from_conf_options(
-            self._conf, 'service_user')
-        if not hasattr(auth, 'get_access'):
-            return Code.SUCCESS, ('the roles of the user are not known: the '
-                                  'credentials are a token')
-        session = ks_loading.load_session_from_conf_options(
-            self._conf, 'service_user', auth=auth)
         try:
-            roles = auth.get_access(session).role_names
+            roles = self._roles('service_user')
         except ksa_exceptions.ClientException as exc:
             return Code.FAILURE, ('Keystone gives no token for the user in '
                                   '[service_user]: %s' % exc)
+        if roles is None:
+            return Code.SUCCESS, ('the roles of the user are not known: the '
+                                  'credentials are a token')
         if _SERVICE_ROLE not in roles:
             return Code.WARNING, (
                 'the user in [service_user] does not have the role "%s" (its '
@@ -246,13 +246,31 @@ class Checks(upgradecheck.UpgradeCommands):
             return Code.WARNING, _NO_CREDENTIALS
         api = Api('Cinder', VOLUME_MICROVERSION,
                   lambda: self._client().request, NOVA_CONF)
-        if not Cinder(api).prove_admin():
+        rule = Cinder(api).missing_rule()
+        if rule:
             return Code.FAILURE, (
-                'Cinder does not show all projects to the user in [cinder]: '
-                'give it the admin role (or what Cinder\'s policy '
-                'context_is_admin asks for)')
+                'Cinder does not show the volumes of all projects to the user '
+                'in [%s], who does not satisfy the rule %s of its policy: '
+                'give it the admin role, or the rules in %s' % (
+                    auth_section(self._conf, 'cinder'), rule, POLICY_SAMPLE))
         api.get('/attachments', {'all_tenants': '1', 'limit': '1'})
+        roles = self._roles('cinder')
+        if roles is not None and _ADMIN_ROLE not in roles:
+            return Code.SUCCESS, (
+                'the user is no administrator (its roles: %s): no question '
+                'shows whether it may also delete attachments, for which the '
+                'rules are in %s' % (', '.join(roles) or 'none',
+                                     POLICY_SAMPLE))
         return None
+
+    def _roles(self, group: str) -> list[str] | None:
+        """Return the roles of a group's user; None: they are not known."""
+        auth = ks_loading.load_auth_from_conf_options(self._conf, group)
+        if not hasattr(auth, 'get_access'):
+            return None
+        session = ks_loading.load_session_from_conf_options(
+            self._conf, group, auth=auth)
+        return list(auth.get_access(session).role_names)
 
     @property
     def _has_credentials(self) -> bool:

@@ -28,11 +28,15 @@ PAGE = 1000
 #: Sixty ids make a URL of 3 kB; some servers accept no more than 8 kB.
 BATCH = 60
 
+#: The rules for a user who is no administrator of Cinder.
+POLICY_SAMPLE = 'etc/cinder/bdm-cleanup-policy.yaml'
+
 #: What to look at where the credentials are those of nova.conf.
 NOVA_CONF = Advice(
     credentials='check the credentials in [cinder] and [service_user]',
     catalogue='check [cinder] catalog_info and os_region_name',
-    role='the credentials in [cinder] need the admin role',
+    role='the credentials in [cinder] need the admin role, or the rules in '
+         + POLICY_SAMPLE,
     # Not "option = value": the log would take that for a secret and mask it.
     service_user='nova.conf must enable send_service_user_token in '
                   '[service_user], with the credentials of a user whose role '
@@ -52,6 +56,15 @@ _ADMINS_FIELD = 'migration_status'
 #: Volumes of other servers that are looked for as witnesses, and those of them
 #: that are looked for one by one before all together.
 _MAX_WITNESSES, _SINGLE_WITNESSES = 180, 8
+
+#: Rules of Cinder's policy: that of lists, of the lists of all projects, of
+#: one volume, and of the project in an answer.
+_LIST_RULE, _ALL_PROJECTS_RULE = 'volume:get_all', 'context_is_admin'
+_GET_RULE = 'volume:get'
+_PROJECT_RULE = 'volume_extension:volume_tenant_attribute'
+
+#: Volumes among which two are looked for that belong to different projects.
+_MAX_SAMPLES = 100
 
 #: An id that no volume has.
 _NO_ID = '00000000-0000-0000-0000-000000000000'
@@ -129,6 +142,34 @@ class Cinder:
             raise errors.Refused('Cinder does not show all projects to these '
                                  'credentials; this needs the admin role')
         return self.sees_all
+
+    def missing_rule(self) -> str | None:
+        """Return a rule of Cinder's policy that keeps answers from these
+        credentials; None: none is found.
+
+        No question shows the rules of changes, and what a user may do in its
+        own project proves nothing about others.
+        """
+        try:
+            self._ask_as_admin()
+        except errors.Forbidden:
+            return _LIST_RULE
+        except errors.BadRequest:
+            return _ALL_PROJECTS_RULE
+        self.sees_all = True
+        samples: dict[str, Volume] = {}
+        for volume in map(self._parsed, self._records(
+                '/volumes/detail', 'volumes',
+                {'all_tenants': '1', 'limit': str(_MAX_SAMPLES)})):
+            if volume.project is None:
+                return _PROJECT_RULE
+            samples.setdefault(volume.project, volume)
+        try:
+            for volume in itertools.islice(samples.values(), 2):
+                self.volume(volume.id)
+        except errors.ProjectHidden:
+            return _GET_RULE
+        return None
 
     def prove_it_answers(self) -> None:
         """Ask what Cinder can answer without reading any volume."""
@@ -343,7 +384,8 @@ class Cinder:
             found.update((v.id, v) for v in self._in_batches(wanted))
         for volume_id in wanted:
             if volume_id not in found:
-                found[volume_id] = self.volume(volume_id)
+                # A list does not show it either.
+                found[volume_id] = self._volume_by_id(volume_id)
         if self.sees_all and found and not any(found.values()) \
                 and not self._is_admin():
             raise self._hidden()
@@ -384,11 +426,14 @@ class Cinder:
         let them do so by a name that the back end gave.
         """
         try:
-            self._records('/volumes', 'volumes', dict(
-                _with_ids([_NO_ID]), provider_id=_NO_ID))
+            self._ask_as_admin()
         except (errors.BadRequest, errors.Forbidden):
             return False
         return True
+
+    def _ask_as_admin(self) -> None:
+        self._records('/volumes', 'volumes', dict(
+            _with_ids([_NO_ID]), provider_id=_NO_ID))
 
     def _records(self, path: str, key: str,
                  query: Mapping[str, str]) -> list[Mapping[str, Any]]:
@@ -401,7 +446,25 @@ class Cinder:
     # One thing by its id
 
     def volume(self, volume_id: str) -> Volume | None:
-        """Return a volume; None: it does not exist."""
+        """Return a volume; None: it does not exist.
+
+        Cinder answers 404, too, where its policy does not let the user read a
+        volume that it lets the user list.
+
+        :raises ProjectHidden: when a list shows the volume all the same
+        """
+        found = self._volume_by_id(volume_id)
+        if found is None and self.sees_all and any(
+                self._in_batches([volume_id])):
+            raise errors.ProjectHidden(
+                'Cinder lists volume %s, and answers 404 when asked for it by '
+                'its ID: unless it was just deleted, the rule %s of Cinder\'s '
+                'policy hides it: %s' % (
+                    volume_id, _GET_RULE, self._api.advice.role))
+        return found
+
+    def _volume_by_id(self, volume_id: str) -> Volume | None:
+        """Return a volume; None: Cinder does not show it."""
         return self._api.one('volume', volume_id, self._parsed)
 
     def attachment(self, attachment_id: str) -> Attachment | None:

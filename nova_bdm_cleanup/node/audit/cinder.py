@@ -46,8 +46,10 @@ class AuditCinder(Cinder):
             volumes: dict[str, Volume | None] = {}
             for bdm in bdms:
                 if bdm.volume_id and bdm.volume_id not in volumes:
-                    volumes[bdm.volume_id] = (listed.get(bdm.volume_id)
-                                              or self.volume(bdm.volume_id))
+                    # A list does not show it either.
+                    volumes[bdm.volume_id] = (
+                        listed.get(bdm.volume_id)
+                        or self._volume_by_id(bdm.volume_id))
             found = attached_by(server_id, volumes, {
                 b.attachment_id: b.volume_id for b in bdms if b.attachment_id},
                 project)

@@ -8,10 +8,11 @@ Each test uses projects of its own, so that tests do not interfere.
 from __future__ import annotations
 
 import atexit
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import datetime
 import functools
+import itertools
 import json
 import os
 import pathlib
@@ -117,6 +118,7 @@ class Cinder:
         #: PID of the child, to measure its cost.
         self.pid = self._child.pid
         self.url = f'http://127.0.0.1:{ready["port"]}'
+        self._policy_changes = itertools.count(time.time() + 1)
         self._faults: list[dict[str, Any]] = []
 
     def stop(self) -> None:
@@ -164,6 +166,18 @@ class Cinder:
                 'FROM volumes WHERE id = ? AND NOT deleted',
                 (volume_id,)).fetchone()
         return found[0] if found else None
+
+    # -- the policy --------------------------------------------------------
+
+    def set_policy(self, rules: Mapping[str, str]) -> None:
+        """Replace the rules that differ from Cinder's defaults."""
+        path = self.state / 'policy.yaml'
+        partial = path.with_suffix('.partial')
+        # JSON is YAML.
+        partial.write_text(json.dumps(dict(rules)))
+        # Cinder reads a file again whose time has grown.
+        os.utime(partial, (next(self._policy_changes),) * 2)
+        partial.rename(path)
 
     # -- the database ------------------------------------------------------
 
@@ -284,6 +298,21 @@ def environments() -> Any:
     finally:
         sys.path.pop(0)
     return environments
+
+
+def allowed(cases: Sequence[Mapping[str, Any]]) -> list[set[str]]:
+    """Return the rules of Cinder's policy that users satisfy.
+
+    :param cases: arguments of :func:`cinder_policy.allowed`
+    """
+    done = subprocess.run(
+        [interpreter(), '-W', 'ignore', '-m',
+         'nova_bdm_cleanup.tests.cloud.cinder_policy'],
+        input=json.dumps(list(cases)), stdout=subprocess.PIPE, text=True,
+        check=True, cwd=_CHECKOUT,
+        env={name: value for name, value in os.environ.items()
+             if not name.startswith('PYTHON')})
+    return list(map(set, json.loads(done.stdout)))
 
 
 class Shared:

@@ -389,6 +389,94 @@ class ProofTest(CinderTestCase):
             self.assertIn(words, str(error))
 
 
+class HiddenByIdTest(CinderTestCase):
+    """A policy of Cinder that lists a volume and hides it by its id."""
+
+    def setUp(self):
+        super().setUp()
+        self.bdms = self.healthy(2)
+        for number in (1, 2):
+            self.cloud.trouble('GET', '/volumes/volume-%d' % number,
+                               wire.fault(404, 'itemNotFound'))
+
+    def assert_hidden(self, func, *args):
+        error = self.assertRaises(errors.ProjectHidden, func, *args)
+        for word in ('volume:get', 'admin role', 'bdm-cleanup-policy.yaml'):
+            self.assertIn(word, str(error))
+
+    def test_it_is_not_gone(self):
+        self.assert_hidden(self.cinder().volume, 'volume-1')
+        self.assertEqual(['GET /volumes/volume-1', 'GET ' + MANY],
+                         self.cloud.paths)
+
+    def test_the_close_look(self):
+        self.cloud.volumes['volume-1']['status'] = 'available'
+        self.assert_hidden(self.look_closely, self.bdms)
+
+    def test_the_volume_of_a_neighbour(self):
+        self.assert_hidden(self.cinder().attaches, make.SERVER, 'volume-1',
+                           None)
+
+    def test_no_list_shows_it(self):
+        """Take it for gone: it may have been deleted just before."""
+        del self.cloud.volumes['volume-1']
+        self.assertIsNone(self.cinder().volume('volume-1'))
+
+    def test_credentials_of_one_project(self):
+        self.assertIsNone(self.cinder(sees_all=False).volume('volume-1'))
+        self.assertEqual(['GET /volumes/volume-1'], self.cloud.paths)
+
+
+class MissingRuleTest(CinderTestCase):
+    """The rules of Cinder's policy that answers show to be missing."""
+
+    def setUp(self):
+        super().setUp()
+        for number, project in enumerate(('own', 'own', 'tenant')):
+            self.cloud.put_volume('volume-%d' % number, **{
+                'os-vol-tenant-attr:tenant_id': project})
+
+    def assert_missing(self, rule):
+        self.assertEqual(rule, self.cinder().missing_rule())
+
+    def test_none(self):
+        self.assert_missing(None)
+        self.assertEqual(
+            ['GET /volumes', 'GET ' + MANY, 'GET /volumes/volume-0',
+             'GET /volumes/volume-2'], self.cloud.paths)
+        self.cloud.volumes.clear()
+        self.assert_missing(None)
+
+    def test_lists(self):
+        self.cloud.trouble('GET', '/volumes', wire.fault(403, 'forbidden'))
+        self.assert_missing('volume:get_all')
+
+    def test_all_projects(self):
+        self.user = 'member'
+        self.cloud.volume_filters.add('id')
+        self.assert_missing('context_is_admin')
+
+    def test_one_volume_of_another_project(self):
+        self.cloud.trouble('GET', '/volumes/volume-2',
+                           wire.fault(404, 'itemNotFound'))
+        self.assert_missing('volume:get')
+        # It was deleted after it was listed.
+        def delete(body):
+            self.cloud.volumes.pop('volume-2', None)
+
+        self.cloud.trouble('GET', MANY, wire.edit(delete))
+        self.assert_missing(None)
+
+    def test_the_project_of_a_volume(self):
+        for volume in self.cloud.volumes.values():
+            del volume['os-vol-tenant-attr:tenant_id']
+        self.assert_missing('volume_extension:volume_tenant_attribute')
+
+    def test_no_answer(self):
+        self.cloud.trouble('GET', MANY, wire.fault(503, 'serviceFault'))
+        self.assertRaises(errors.BadAnswer, self.cinder().missing_rule)
+
+
 class ForeignTest(CinderTestCase):
     """Attachments of another project, which are not even fetched."""
 

@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A user of nova.conf that is no administrator of Cinder.
+
+The rules are those of the sample that is shipped, with Cinder's policy engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+import dataclasses
+import functools
+import itertools
+from typing import Any, Callable
+
+from cinderclient import exceptions as cinder_exceptions
+from oslo_upgradecheck.upgradecheck import Code
+import testscenarios
+import testtools
+import yaml
+
+from nova_bdm_cleanup.admin import check
+from nova_bdm_cleanup.node.audit.cinder import AuditCinder
+from nova_bdm_cleanup.node.instance import mapping_of
+from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.openstack.api import Api
+from nova_bdm_cleanup.openstack.cinder import (
+    NOVA_CONF,
+    POLICY_SAMPLE,
+    VOLUME_MICROVERSION,
+)
+from nova_bdm_cleanup.rules.facts import Answers, Volume
+from nova_bdm_cleanup.tests.cloud import cinder, fixture, identity, standin
+from nova_bdm_cleanup.tests.functional import base, scenario
+from nova_bdm_cleanup.tests.functional.test_audit_rounds import (
+    _AuditRoundTestCase,
+)
+
+Question = Callable[[AuditCinder], Any]
+
+load_tests = testscenarios.load_tests_apply_scenarios
+
+USER = identity.Caller(
+    'nova', identity.NOVA_PROJECT, ('service', 'bdm_cleanup'))
+#: The same in a project that it may use as any member may.
+MEMBER = dataclasses.replace(USER, roles=(*USER.roles, *identity.MEMBER))
+
+SAMPLE: dict[str, str] = yaml.safe_load(
+    (base.CHECKOUT / POLICY_SAMPLE).read_text())
+#: The rules without which a reboot does less, what it then does not clean, and
+#: a word of what ``check`` says.
+EVERYTHING = frozenset(('available', 'elsewhere', 'deleted', 'stale',
+                        'reserved'))
+LESS: dict[str, tuple[Iterable[str], str]] = {
+    'bdm_cleanup': (EVERYTHING, 'context_is_admin'),
+    'bdm_cleanup_or_reader': (EVERYTHING, 'volume:get_all'),
+    'bdm_cleanup_or_member': (('stale', 'reserved'), 'attachments'),
+    'context_is_admin': (EVERYTHING, 'context_is_admin'),
+    'volume:get_all': (EVERYTHING, 'volume:get_all'),
+    'volume:get': (('available', 'elsewhere'), 'volume:get'),
+    'volume_extension:volume_tenant_attribute': (
+        ('stale', 'reserved'), 'volume_extension:volume_tenant_attribute'),
+    'volume:attachment_delete': (('stale', 'reserved'), 'attachments'),
+    'volume:attachment_complete': (('reserved',), 'attachments')}
+#: The rules without which the user may do more.
+MORE = {'admin_api', 'admin_or_owner'}
+
+
+def sample_without(*rules: str) -> dict[str, str]:
+    """Return the sample without some rules.
+
+    Those that others refer to stay, for all users but this one.
+    """
+    return {name: rule.replace(' or rule:bdm_cleanup', '')
+            if name in rules else rule for name, rule in SAMPLE.items()
+            if name not in rules or name.startswith('bdm_cleanup_or_')}
+
+
+class _PolicyTestCase(scenario.ScenarioTestCase):
+
+    #: The user in ``[cinder]``, for whom Keystone's stand-in has a token.
+    USER = USER
+
+    @classmethod
+    def cloud_arguments(cls) -> dict[str, Any]:
+        stand_in = cinder.shared().stand_in
+        stand_in.users[cls.USER.user] = cls.USER
+        arguments = super().cloud_arguments()
+        return {**arguments, 'nova_options': {
+            **arguments.get('nova_options', {}), 'cinder': {
+                'auth_type': 'password', 'username': cls.USER.user,
+                'auth_url': stand_in.identity_url,
+                'password': standin.PASSWORD,
+                'project_name': cls.USER.project,
+                'user_domain_id': 'default', 'project_domain_id': 'default',
+                'catalog_info': 'volumev3::publicURL'}}}
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.addCleanup(self.cloud.cinder.set_policy, {})
+        self.set_policy(SAMPLE)
+
+    def set_policy(self, rules: Mapping[str, str]) -> None:
+        self.cloud.cinder.set_policy(rules)
+
+    def create_damage(self) -> dict[str, tuple[fixture.Server, str]]:
+        """Return servers, each with a healthy disk and a damaged one."""
+        servers = {what: self.create_server(
+            *[scenario.BOOT_DISK] * 2, name=what) for what in (
+                'available', 'elsewhere', 'deleted', 'stale', 'reserved')}
+        damaged = {what: server.volumes[0]
+                   for what, server in servers.items()}
+        self.cloud.lose_attachment(
+            servers['available'], damaged['available'])
+        self.cloud.attach_elsewhere(
+            servers['elsewhere'], damaged['elsewhere'])
+        self.cloud.lose_volume(servers['deleted'], damaged['deleted'])
+        for what in ('stale', 'reserved'):
+            self.cloud.row(servers[what], damaged[what]).destroy()
+        attachment, = self.cloud.attachments(damaged['reserved'])
+        self.cloud.cinder.reset_attachment(
+            damaged['reserved'], attachment.id)
+        return {what: (server, damaged[what])
+                for what, server in servers.items()}
+
+    def reboot_all(self, damage: Mapping[str, tuple[fixture.Server, str]]
+                   ) -> set[str]:
+        """Reboot the servers, none of which may lose a healthy disk.
+
+        :returns: what was cleaned
+        """
+        cleaned = set()
+        for what, (server, volume) in damage.items():
+            view = self.reboot(server)
+            self.assert_healthy(view, server.volumes[1])
+            # No volume but one is gone, whatever Cinder hides.
+            self.assertEqual(
+                what == 'deleted' and bool(self.log_lines(server, 'removed')),
+                bool(self.log_lines(server, reason='volume-missing')))
+            if not any(row.volume_id == volume
+                       for row in view.block_devices) and \
+                    not view.attachments_of(volume):
+                cleaned.add(what)
+        return cleaned
+
+    def check_cinder(self) -> tuple[Code, str]:
+        """Return what ``nova-bdm-cleanup check`` says of Cinder."""
+        result = check._guarded(check.Checks.cinder)(
+            check.Checks(scenario.CONF))
+        return result.code, result.details or ''
+
+
+class SampleTest(_PolicyTestCase):
+    """All rules of the sample."""
+
+    def test_reboot(self):
+        self.assertEqual(EVERYTHING, self.reboot_all(self.create_damage()))
+
+    def test_check(self):
+        for _ in range(2):
+            code, details = self.check_cinder()
+            self.assertEqual(Code.SUCCESS, code, details)
+            self.assertIn('its roles: service, bdm_cleanup', details)
+            self.assertIn(POLICY_SAMPLE, details)
+            self.cloud.volume()
+
+    def test_what_administrators_may(self):
+        """Refuse what an administrator may do, and the plugin does not."""
+        volume = self.cloud.volume()
+        volumes = self.cloud.cinder.client(MEMBER).volumes
+        self.assertEqual(volume, volumes.get(volume).id)
+        for act in (lambda: volumes.reset_state(volume, 'error'),
+                    lambda: volumes.force_delete(volume),
+                    lambda: volumes.delete(volume),
+                    lambda: volumes.update(volume, name='another'),
+                    lambda: volumes.extend(volume, 2)):
+            self.assertRaises(cinder_exceptions.Forbidden, act)
+
+
+class HostBootTest(scenario.Resumed, _PolicyTestCase):
+    """Nova resumes guests with the same credentials."""
+
+    def test_resumed(self):
+        server, volume = self.create_damage()['available']
+        view = self.reboot(server)
+        self.assert_gone(view, volume)
+        self.assert_healthy(view, server.volumes[1])
+
+
+class RoundTest(_AuditRoundTestCase, _PolicyTestCase):
+
+    def test_round(self):
+        server, volume = self.create_damage()['available']
+        self.assertIn(('found', 'volume-available', server.id, volume),
+                      self.run_two_rounds())
+
+
+class WithoutARuleTest(_PolicyTestCase):
+    """All rules of the sample but one."""
+
+    scenarios = [(rule, {'rule': rule}) for rule in SAMPLE]
+    rule: str
+
+    def test_rule(self):
+        """Remove nothing wrong, fail no reboot, and say what is missing."""
+        damage = self.create_damage()
+        self.set_policy(sample_without(self.rule))
+        less, word = LESS.get(self.rule, ((), 'attachments'))
+        code, details = self.check_cinder()
+        self.assertEqual(Code.SUCCESS if word == 'attachments'
+                         else Code.FAILURE, code, details)
+        self.assertIn(word, details)
+        self.assertEqual(EVERYTHING.difference(less),
+                         self.reboot_all(damage))
+
+
+class SubsetTest(_PolicyTestCase):
+    """Every set of the sample's rules, and every look at Cinder.
+
+    Whatever Cinder shows, an answer is that of an administrator, or none.
+    """
+
+    scenarios = [(user.roles[-1], {'user': user}) for user in (USER, MEMBER)]
+    user: identity.Caller
+
+    def setUp(self):
+        super().setUp()
+        damage = self.create_damage()
+        server = self.create_server(*[scenario.BOOT_DISK] * 2, name='odd')
+        self.cloud.create_legacy_attachment(server, self.cloud.volume())
+        self.cloud.change_row(server, server.volumes[0], attachment_id=None)
+        service = dataclasses.replace(
+            identity.NOVA, user='owner', roles=identity.MEMBER)
+        servers = [*(each for each, _ in damage.values()),
+                   dataclasses.replace(server, volumes=(
+                       *server.volumes, self.cloud.volume(owner=service)))]
+        self.questions = [question for each in servers
+                          for question in self.questions_about(each)]
+
+    def ask(self, caller: identity.Caller) -> list[Any]:
+        """Return the answers to all questions; None: there is none."""
+        connection = self.cloud.cinder.client(caller, service=True).client
+        asked = AuditCinder(Api('Cinder', VOLUME_MICROVERSION,
+                                lambda: connection.request, NOVA_CONF),
+                            sees_all=True)
+        return [self.answer(question, asked) for question in self.questions]
+
+    @staticmethod
+    def answer(question: Question, asked: AuditCinder) -> Any:
+        try:
+            return [_comparable(question(asked))]
+        except errors.ApiError:
+            return None
+
+    def questions_about(self, server: fixture.Server) -> Iterator[Question]:
+        project = self.cloud.owner.project
+        bdms = [mapping_of(row)
+                for row in self.cloud.nova.block_devices(server.id)
+                if row.volume_id and not row.deleted]
+        yield lambda asked: asked.look(server.id, bdms, project)
+        yield lambda asked: asked.look(server.id, bdms, project, closely=True)
+        yield lambda asked: asked.answers_for(
+            server.id, bdms, asked.volumes_by_id(server.volumes), project)
+        for volume in server.volumes:
+            yield functools.partial(
+                AuditCinder.attaches, server_id=server.id, volume_id=volume,
+                attachment_id=None)
+            yield functools.partial(AuditCinder.volume, volume_id=volume)
+            for each in self.cloud.attachments(volume):
+                yield functools.partial(
+                    AuditCinder.attachment, attachment_id=each.id)
+
+    def test_answers(self):
+        expected = self.ask(identity.NOVA)
+        self.assertNotIn(None, expected)
+        # Those of the questions.
+        rules = sorted(rule for rule in LESS if rule == 'context_is_admin'
+                       or ':' in rule and 'attachment_' not in rule)
+        answered = set()
+        for number in range(len(rules) + 1):
+            for without in itertools.combinations(rules, number):
+                self.set_policy(sample_without(*without))
+                found = self.ask(self.user)
+                for one, other in zip(found, expected):
+                    if one is not None:
+                        self.assertEqual(other, one, without)
+                        answered.add(without)
+                if not without:
+                    self.assertEqual(expected, found)
+        # Otherwise the test shows nothing.
+        self.assertIn(('volume:get',), answered)
+
+
+def _comparable(answer: Any) -> Any:
+    """Return an answer without the project of volumes.
+
+    Nothing is concluded from a project that Cinder does not show.
+    """
+    if isinstance(answer, Answers):
+        return ({name: _comparable(volume)
+                 for name, volume in answer.volumes.items()},
+                sorted(answer.attachments, key=lambda a: a.id))
+    return (dataclasses.replace(answer, project=None)
+            if isinstance(answer, Volume) else answer)
+
+
+class ReachTest(testtools.TestCase):
+    """What the sample lets users do, by each rule of Cinder."""
+
+    def allowed(self, roles: Iterable[str], *policies: Mapping[str, str],
+                new_defaults: bool = True) -> list[list[set[str]]]:
+        """Return the rules that hold for other projects, and for the own."""
+        found = iter(cinder.allowed([
+            {'rules': rules, 'roles': list(roles), 'project': project,
+             'new_defaults': new_defaults}
+            for rules in policies for project in ('another', 'own')]))
+        return [[next(found), next(found)] for _ in policies]
+
+    @staticmethod
+    def with_old_defaults(rules: Mapping[str, str]) -> dict[str, str]:
+        """Return the sample as its comment says for old defaults."""
+        return {name: rule + ' or rule:admin_or_owner' * name.startswith(
+            'bdm_cleanup_or_') for name, rule in rules.items()}
+
+    def test_every_rule_is_needed(self):
+        self.assertEqual(set(SAMPLE), MORE.union(LESS))
+
+    def test_user(self):
+        (nothing, _), (some, _) = self.allowed(USER.roles, {}, SAMPLE)
+        self.assertEqual(set(), nothing)
+        self.assertEqual({name for name in LESS if ':' in name}
+                         | {'context_is_admin'}, some)
+
+    def test_user_with_old_defaults(self):
+        (before, _), (some, _) = self.allowed(
+            USER.roles, {}, self.with_old_defaults(SAMPLE),
+            new_defaults=False)
+        self.assertEqual({name for name in LESS if ':' in name}
+                         | {'context_is_admin'}, some - before)
+
+    def test_without_what_narrows(self):
+        (some, _), (more, _) = self.allowed(
+            USER.roles, SAMPLE, sample_without('admin_api'))
+        self.assertIn('volume:force_delete', more - some)
+        (some, _), (more, _) = self.allowed(USER.roles, *map(
+            self.with_old_defaults,
+            (SAMPLE, sample_without('admin_or_owner'))), new_defaults=False)
+        self.assertIn('volume:delete', more - some)
+
+    def test_others(self):
+        """Take nothing from other users, and give them nothing."""
+        for roles in (identity.ADMIN, identity.MEMBER, ('reader',),
+                      ('service',), ('custom',)):
+            before, after = self.allowed(roles, {}, SAMPLE)
+            self.assertEqual(before, after, roles)
+            before, after = self.allowed(
+                roles, {}, self.with_old_defaults(SAMPLE),
+                new_defaults=False)
+            self.assertEqual(before, after, roles)
