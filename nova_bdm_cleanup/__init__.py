@@ -3,4 +3,4 @@
 
 #: setup.cfg and the documentation take it from here, so that it is the same
 #: in a checkout, in an archive without git, and in what is installed.
-VERSION = '0.1.0'
+VERSION = '1.0.0'

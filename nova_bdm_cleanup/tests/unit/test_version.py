@@ -12,18 +12,21 @@ from nova_bdm_cleanup.tests.unit import base
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 DOCS = ROOT / 'doc' / 'source'
 
+#: The version to be released next, also while it is in development.
+NEXT = VERSION.partition('.dev')[0]
+
 
 class VersionTest(base.TestCase):
 
-    def test_a_released_version_is_final(self) -> None:
-        self.assertRegex(VERSION, r'^\d+\.\d+\.\d+$')
+    def test_it_is_final_or_in_development(self) -> None:
+        self.assertRegex(VERSION, r'^\d+\.\d+\.\d+(\.dev0)?$')
 
     def test_the_documentation_names_it(self) -> None:
         named = [
             version for page in sorted(DOCS.rglob('*.rst'))
             for version in re.findall(r'\bbdm-cleanup (\d[\w.]*)',
                                       page.read_text(encoding='utf-8'))]
-        self.assertEqual({VERSION}, set(named))
+        self.assertEqual({NEXT}, set(named))
 
     def test_the_debian_package_has_it(self) -> None:
         # "dch" adds an entry; the number after the version counts packages of
@@ -31,4 +34,4 @@ class VersionTest(base.TestCase):
         changelog = ROOT / 'packaging' / 'debian' / 'changelog'
         first = changelog.read_text(encoding='utf-8').splitlines()[0]
         self.assertRegex(first, r'^nova-bdm-cleanup \(%s-\d+\) '
-                         % re.escape(VERSION))
+                         % re.escape(NEXT))
