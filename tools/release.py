@@ -554,8 +554,8 @@ def make(arguments: argparse.Namespace, scratch: pathlib.Path) -> None:
         refuse(checkout)
         output = output or ROOT / 'dist' / release.version
     if output and output.exists():
-        raise Refusal(f'{nearer(output)} exists already. Remove it, or name another '
-                      'directory with --output.')
+        raise Refusal(f'{nearer(output)} exists already. Remove it, or name '
+                      'another directory with --output.')
     print(f'{NAME} {release.version}, commit {checkout.head[:12]}')
     begun = time.monotonic()
     with phase('tools'):
