@@ -10,6 +10,7 @@ import re
 
 from oslo_config import cfg
 
+from nova_bdm_cleanup import VERSION
 from nova_bdm_cleanup.client import runbook
 from nova_bdm_cleanup.node import options, startup
 from nova_bdm_cleanup.node.cleanup import log_lines
@@ -125,6 +126,12 @@ class DocumentationTest(base.TestCase):
                 self.assertIn(question, found, page)
             self.assertRegex(page.read_text(encoding='utf-8'),
                              r'\nTried: [^\n]+(\n[^\n]+)*\n\Z')
+
+    def test_the_wheel_that_is_installed_is_of_this_version(self) -> None:
+        for page in (ROOT / 'README.rst', GUIDE / 'get-started.rst', *TOOLS):
+            self.assertEqual({VERSION}, set(re.findall(
+                r'nova_bdm_cleanup-(\d[\w.]*)-py3-none-any\.whl',
+                page.read_text(encoding='utf-8'))) or {VERSION}, page)
 
     def test_the_first_output_of_an_audit_is_of_a_real_one(self) -> None:
         page = (GUIDE / 'get-started.rst').read_text(encoding='utf-8')
