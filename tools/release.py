@@ -138,10 +138,18 @@ class Release:
             f'{NAME.replace("-", "_")}-{self.version}.tar.gz')
 
     def changelog(self) -> str:
-        """Return what CHANGELOG.rst should be."""
-        released = self.version in self.checkout.releases()
-        return self._report('changelog', self.version if is_final(self.version)
-                            and not released else None, '--title', TITLE)
+        """Return what CHANGELOG.rst should be.
+
+        :raises Refusal: if no release note is of a version to be released
+        """
+        prepared = (is_final(self.version)
+                    and self.version not in self.checkout.releases())
+        text = self._report('changelog', self.version if prepared else None,
+                            '--title', TITLE)
+        if prepared and self.version not in versions_in(text):
+            raise Refusal(f'There is no release note of {self.version}. Make '
+                          'one with "tox -e venv -- reno new some-name".')
+        return text
 
     def _make_notes(self) -> None:
         missing = missing_tags(self.checkout)
@@ -353,7 +361,7 @@ def refuse(checkout: release_notes.Checkout) -> None:
     missing = missing_tags(checkout)
     if missing:
         raise Refusal(missing)
-    if version not in versions_in(checkout.root / CHANGELOG):
+    if version not in versions_in(read_changelog(checkout.root)):
         raise Refusal(f'{CHANGELOG} does not have {version}. Run "{RENEW}" '
                       'and commit it.')
 
@@ -363,21 +371,26 @@ def missing_tags(checkout: release_notes.Checkout) -> str:
 
     Without them reno would take their notes for those of this release.
     """
-    missing = [version for version in versions_in(checkout.root / CHANGELOG)
-               if version not in {checkout.version, *checkout.releases()}]
+    known = {checkout.version, *checkout.releases()}
+    named = versions_in(read_changelog(checkout.root))
+    missing = [version for version in named if version not in known]
     if not missing:
         return ''
     return (f'This checkout has no tag {missing[0]}, which {CHANGELOG} names. '
             'Run "git fetch --tags", with --unshallow in a shallow clone.')
 
 
-def versions_in(changelog: pathlib.Path) -> list[str]:
-    """Return the versions that have a section in a changelog."""
+def read_changelog(root: pathlib.Path) -> str:
+    """Return the changelog, which may not be there yet."""
     try:
-        text = changelog.read_text(encoding='utf-8')
+        return (root / CHANGELOG).read_text(encoding='utf-8')
     except FileNotFoundError:
-        return []
-    return re.findall(r'^(\d+\.\d+\.\d+)\n=+$', text, re.MULTILINE)
+        return ''
+
+
+def versions_in(changelog: str) -> list[str]:
+    """Return the versions that have a section in a changelog."""
+    return re.findall(r'^(\d+\.\d+\.\d+)\n=+$', changelog, re.MULTILINE)
 
 
 def check_changelog(root: pathlib.Path, wanted: str) -> None:
@@ -385,8 +398,7 @@ def check_changelog(root: pathlib.Path, wanted: str) -> None:
 
     :raises Refusal: with the command that renews it
     """
-    path = root / CHANGELOG
-    if not path.exists() or path.read_text(encoding='utf-8') != wanted:
+    if read_changelog(root) != wanted:
         raise Refusal(f'{CHANGELOG} differs from the release notes. Run '
                       f'"{RENEW}" and commit it.')
 
