@@ -16,6 +16,7 @@ from e2e import (
     machine,
     move_faults,
     moves,
+    package,
     plugin as plugin_mod,
     results,
     runner as runner_mod,
@@ -26,7 +27,7 @@ from e2e import (
 )
 from e2e.devices import command as devices
 
-SUITES = ('scenarios', 'faults', 'commands', 'moves')
+SUITES = ('scenarios', 'faults', 'commands', 'moves', 'package')
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -133,6 +134,7 @@ def trials() -> dict[str, list[trial_mod.Scenario]]:
         'faults': faults.FAULTS,
         'commands': commands.COMMANDS,
         'moves': moves.MOVES + move_faults.MOVE_FAULTS,
+        'package': package.PACKAGE,
     }
 
 

@@ -46,7 +46,7 @@ def build(lab: lab_mod.Lab, version: str | None = None) -> pathlib.Path:
 
     :param version: that it gets, if not its own
     """
-    packages = lab.directory / 'packages'
+    packages = lab.directory / 'packages' / (version or 'own')
     shutil.rmtree(packages, ignore_errors=True)
     lab_mod.run(str(PROJECT / 'packaging' / 'build-deb'), str(packages),
                 *([version] if version else []))
