@@ -39,6 +39,11 @@ def install_package(package: pathlib.Path) -> None:
                 str(package),
                 env={'DEBIAN_FRONTEND': 'noninteractive',
                      **lab_mod.package_index_env()})
+    # What pip once installed comes first, and would be tested instead.
+    found = lab_mod.run(lab_mod.PYTHON, '-c', 'import nova_bdm_cleanup\n'
+                        'print(nova_bdm_cleanup.__file__)').stdout
+    if not found.startswith('/usr/lib/python3/dist-packages/'):
+        raise RuntimeError(f'another plugin hides the package: {found}')
 
 
 def build(lab: lab_mod.Lab, version: str | None = None) -> pathlib.Path:
