@@ -29,6 +29,9 @@ _STORE = '/var/lib/nova/bdm-cleanup'
 #: The records of dpkg and deb-systemd-helper.
 _RECORDS = ('/var/lib/dpkg/info/', '/var/lib/systemd/deb-systemd-helper-')
 
+#: Here stevedore caches the entry points of all packages.
+_CACHE = '/var/lib/nova/.cache'
+
 #: Directories below which a package could leave something.
 _PLACES = ('/etc', '/opt', '/usr', '/var/lib/dpkg/info', '/var/lib/nova',
            '/var/lib/systemd')
@@ -39,7 +42,7 @@ def _files() -> set[str]:
     return {
         os.path.join(parent, name) for place in _PLACES
         for parent, directories, names in os.walk(os.path.realpath(place))
-        for name in (*directories, *names)}
+        for name in (*directories, *names) if not parent.startswith(_CACHE)}
 
 
 def _shipped() -> set[str]:
