@@ -932,6 +932,10 @@ class AgainTest(base.TestCase):
             return
         del world.rows[finding.bdm.uuid]
         later = decided()
+        # Beside another dangling disk it looks like the new attachment of a
+        # swap that was interrupted, and is left to an operator.
+        reported = {f.attachment.id for f in later.findings if f.attachment
+                    and f.withheld is Reason.SWAP_INTERRUPTED}
         self.assertLessEqual(
             {a.id for a in finding.left_over},
-            {a.id for f in later.due for a in deleted(f)})
+            {a.id for f in later.due for a in deleted(f)} | reported)
