@@ -202,7 +202,7 @@ class Release:
                   variables=variables)
 
     def _keep_if_equal(self, directory: str, pattern: str) -> None:
-        """Keep the artefacts of which both builds have the same bytes."""
+        """Keep the artefacts if both builds have the same bytes."""
         first, second = (self._scratch / name / directory
                          for name, _ in SURROUNDINGS)
         for path in sorted(first.glob(pattern)):

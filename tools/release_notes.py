@@ -59,7 +59,7 @@ def git(directory: pathlib.Path, *arguments: str, **variables: str) -> bytes:
 
 
 class Checkout:
-    """A git checkout, of which nothing is changed.
+    """A git checkout, which is only read.
 
     :raises GitError: if the directory is no checkout, or has no commit
     """

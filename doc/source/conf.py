@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How Sphinx builds the documentation."""
+"""Configuration of Sphinx for the documentation."""
 
 import os
 import sys

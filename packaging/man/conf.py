@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How Sphinx makes the manual pages, from the parsers of the commands."""
+"""Configuration of Sphinx for the manual pages, made from the parsers."""
 
 from nova_bdm_cleanup import VERSION
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How Sphinx builds the release notes."""
+"""Configuration of Sphinx for the release notes."""
 
 import pathlib
 import sys

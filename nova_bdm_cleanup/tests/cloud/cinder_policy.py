@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rules of Cinder's policy a user satisfies, in Cinder's own words.
+"""Rules that a user satisfies, by Cinder's own policy engine.
 
 Run by :func:`nova_bdm_cleanup.tests.cloud.cinder.allowed` with the interpreter
 of an environment that has Cinder.  It reads cases as JSON from its standard

@@ -124,7 +124,7 @@ class _PolicyTestCase(scenario.ScenarioTestCase):
 
     def reboot_all(self, damage: Mapping[str, tuple[fixture.Server, str]]
                    ) -> set[str]:
-        """Reboot the servers, none of which may lose a healthy disk.
+        """Reboot the servers, and check that each keeps its healthy disk.
 
         :returns: what was cleaned
         """
@@ -132,7 +132,7 @@ class _PolicyTestCase(scenario.ScenarioTestCase):
         for what, (server, volume) in damage.items():
             view = self.reboot(server)
             self.assert_healthy(view, server.volumes[1])
-            # No volume but one is gone, whatever Cinder hides.
+            # Only one volume was deleted; the others are only hidden.
             self.assertEqual(
                 what == 'deleted' and bool(self.log_lines(server, 'removed')),
                 bool(self.log_lines(server, reason='volume-missing')))
@@ -216,7 +216,7 @@ class WithoutARuleTest(_PolicyTestCase):
 class SubsetTest(_PolicyTestCase):
     """Every set of the sample's rules, and every look at Cinder.
 
-    Whatever Cinder shows, an answer is that of an administrator, or none.
+    Each answer is that which an administrator gets, or there is none.
     """
 
     scenarios = [(user.roles[-1], {'user': user}) for user in (USER, MEMBER)]
@@ -304,7 +304,7 @@ def _comparable(answer: Any) -> Any:
 
 
 class ReachTest(testtools.TestCase):
-    """What the sample lets users do, by each rule of Cinder."""
+    """Rights of users with the sample, by each rule of Cinder."""
 
     def allowed(self, roles: Iterable[str], *policies: Mapping[str, str],
                 new_defaults: bool = True) -> list[list[set[str]]]:

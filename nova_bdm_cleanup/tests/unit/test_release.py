@@ -191,7 +191,7 @@ class RefusalTest(ProjectTestCase):
 
 
 class CheckoutTest(ProjectTestCase):
-    """What the tool takes from git."""
+    """Facts that the tool takes from git."""
 
     def setUp(self) -> None:
         super().setUp()

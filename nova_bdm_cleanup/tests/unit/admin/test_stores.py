@@ -47,7 +47,7 @@ class _StoreTest(base.CommandTest):
 
 
 class ReleaseTest(_StoreTest):
-    """What the release before wrote."""
+    """A store that the release before wrote."""
 
     def setUp(self):
         super().setUp()
@@ -148,7 +148,7 @@ class SchemaTest(_StoreTest):
 
 
 class LaterTest(_StoreTest):
-    """What a later release wrote, before one went back to this one."""
+    """A store that a later release wrote, before the way back."""
 
     def setUp(self):
         super().setUp()
