@@ -18,9 +18,6 @@ ARCHITECTURE = CONTRIBUTOR / 'architecture.rst'
 #: The directories of the files that the pages name.
 FOLDERS = (PACKAGE.name, 'benchmarks', 'demo', 'e2e', 'tools')
 
-#: Words of the page, the glossary and the pictures included.
-MAX_WORDS = 1200
-
 #: A file or a folder, in a picture or between backquotes.
 PATH = re.compile(r'(?<![\w/])[a-z_0-9]+(?:/[a-z_0-9]+)*(?:\.py|/)(?!\w)')
 
@@ -76,10 +73,6 @@ def steps() -> Iterator[tuple[str, str]]:
 
 
 class ArchitectureTest(base.TestCase):
-
-    def test_a_page_that_is_read_whole(self) -> None:
-        words = ARCHITECTURE.read_text(encoding='utf-8').split()
-        self.assertLessEqual(len(words), MAX_WORDS)
 
     def test_every_package_is_in_the_picture_of_the_columns(self) -> None:
         shown = {path.rstrip('/') for path in PATH.findall(picture('columns'))}

@@ -155,19 +155,6 @@ class DocumentationTest(base.TestCase):
                     self.assertRegex(line, SHORT, reason)
             self.assertRegex(rest, '^' + FORM.pattern, reason)
 
-    def test_everything_can_be_read_in_an_hour(self) -> None:
-        """Count the words as "wc -w" does; tables of the code do not count.
-
-        An operator reads the page of one deployment tool.
-        """
-        def count(page: pathlib.Path) -> int:
-            return len(page.read_text(encoding='utf-8').split())
-
-        pages = (ROOT / 'README.rst', RUNBOOK, INSTALL / 'index.rst',
-                 max(TOOLS, key=count), *GUIDE.rglob('*.rst'))
-        words = {str(page.relative_to(ROOT)): count(page) for page in pages}
-        self.assertLessEqual(sum(words.values()), 13000, words)
-
     def test_no_command_of_the_runbook_is_broken(self) -> None:
         """Check that each command is on one line, for copying."""
         for text in RUNBOOK.read_text(encoding='utf-8').split('``')[1::2]:
