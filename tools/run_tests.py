@@ -39,7 +39,7 @@ import freeze
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 UNIT = 'nova_bdm_cleanup/tests/unit'
 FUNCTIONAL = 'nova_bdm_cleanup/tests/functional'
-#: What the functional tests stand on; nothing of it is in the plugin.
+#: What the tests stand on; nothing of it is in the plugin.
 RIG = 'nova_bdm_cleanup/tests/rig'
 SEARCH = 'nova_bdm_cleanup.tests.simulation'
 REQUIREMENTS = ('requirements.txt', 'test-requirements.txt')
@@ -238,7 +238,8 @@ def _arguments() -> argparse.Namespace:
                             if name.startswith('nova-')), LATEST)))
     parser.add_argument('--rig', action='store_true',
                         help='only the tests of the cloud that the functional '
-                        'tests run in, and of the demonstration')
+                        'tests run in, of the counts of a run, and of the '
+                        'demonstration')
     parser.add_argument('--threads', action='store_true',
                         help='have Nova use native threads, not eventlet')
     parser.add_argument('--python', default=sys.executable,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the test cloud and of the demonstration.
+"""Tests of the test cloud, the counts of a run and the demonstration.
 
 They are for changes of these, and do not test the plugin.
 """
