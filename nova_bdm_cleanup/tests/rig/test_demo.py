@@ -116,21 +116,6 @@ class DemoTest(_DemoTestCase):
         self.assertEqual(130, process.wait(TIMEOUT))
         self.assertEqual([], os.listdir(self.directory))
 
-    def test_list(self):
-        process = self.start('--list')
-        output, _ = process.communicate(timeout=TIMEOUT)
-        self.assertEqual(0, process.returncode)
-        self.assertIn('* attached-elsewhere ', output)
-
-    def test_broken_needs_the_plugin(self):
-        for arguments in (('--both',), ('--stock',),
-                          ('--scenario', 'root-detached')):
-            refused = subprocess.run(
-                [sys.executable, str(DEMO), '--keep=broken', *arguments],
-                stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-            self.assertEqual(2, refused.returncode, arguments)
-            self.assertIn(arguments[-1], refused.stderr)
-
 
 class PracticeTest(_DemoTestCase):
     """The damaged cloud, and the lines to type."""
