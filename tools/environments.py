@@ -80,6 +80,30 @@ def interpreter(name: str, progress: Progress | None = None) -> pathlib.Path:
     return _built(_Environment(name, progress or _to_stderr))
 
 
+def build_side_by_side(*names: str) -> None:
+    """Build environments that are not built yet, at the same time.
+
+    pip uses one processor, and waits for the package index.
+
+    :raises EnvironmentFailure: when one cannot be built
+    """
+    builds = {name: subprocess.Popen(
+        [sys.executable, __file__, name], stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL) for name in names if not is_built(name)}
+    try:
+        failed = [name for name, build in builds.items() if build.wait()]
+    except BaseException:
+        # Each removes what it has built so far.
+        for build in builds.values():
+            build.terminate()
+        for build in builds.values():
+            build.wait()
+        raise
+    if failed:
+        raise EnvironmentFailure(
+            f'{" and ".join(failed)} could not be built: see above.')
+
+
 def is_built(name: str) -> bool:
     """Return whether the environment of a list is there and up to date."""
     return _Environment(name, _to_stderr).is_complete()
@@ -198,7 +222,10 @@ class _Environment:
             self._run([
                 str(self.python), '-m', 'pip', 'install', '--no-input',
                 '--progress-bar', 'off', '--disable-pip-version-check',
-                *self._options()], expected=len(requirements))
+                # Most modules are never imported; Python compiles the others
+                # when they are.
+                '--no-compile', *self._options()],
+                expected=len(requirements))
             partial = self.path / f'{STAMP}.partial'
             partial.write_text(self._fingerprint(), encoding='ascii')
             partial.rename(self.path / STAMP)

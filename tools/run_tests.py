@@ -10,6 +10,7 @@ run``, or with ``--search`` to the search::
     python3 tools/run_tests.py --unit -- unit.rules
     python3 tools/run_tests.py --functional 26 -- --concurrency 1
     python3 tools/run_tests.py --functional latest
+    python3 tools/run_tests.py --combinations 34
     python3 tools/run_tests.py --rig
 
 Only the standard library is used: this runs before anything is installed.
@@ -18,7 +19,7 @@ Only the standard library is used: this runs before anything is installed.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 import contextlib
 import dataclasses
 import fcntl
@@ -39,6 +40,8 @@ import freeze
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 UNIT = 'nova_bdm_cleanup/tests/unit'
 FUNCTIONAL = 'nova_bdm_cleanup/tests/functional'
+#: Combinations, of which the functional tests have one of each kind.
+COMBINATIONS = 'nova_bdm_cleanup/tests/combinations'
 #: What the tests stand on; nothing of it is in the plugin.
 RIG = 'nova_bdm_cleanup/tests/rig'
 SEARCH = 'nova_bdm_cleanup.tests.simulation'
@@ -236,10 +239,12 @@ def _arguments() -> argparse.Namespace:
                             name.partition('-')[2]
                             for name in environments.names()
                             if name.startswith('nova-')), LATEST)))
+    parser.add_argument('--combinations', metavar='NN',
+                        help='only the tests of many combinations, with Nova '
+                        'NN')
     parser.add_argument('--rig', action='store_true',
-                        help='only the tests of the cloud that the functional '
-                        'tests run in, of the counts of a run, and of the '
-                        'demonstration')
+                        help='only the tests of what the other tests stand '
+                        'on, and of the demonstration')
     parser.add_argument('--threads', action='store_true',
                         help='have Nova use native threads, not eventlet')
     parser.add_argument('--python', default=sys.executable,
@@ -249,30 +254,41 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def _suites(arguments: argparse.Namespace) -> Iterator[
+        Callable[[], Result]]:
+    """Yield the suites that are asked for, or those of the main command."""
+    rest = arguments.stestr
+    whole = _is_whole(arguments)
+    if arguments.unit or whole:
+        yield lambda: unit(arguments.python, rest)
+    if arguments.search or whole:
+        yield lambda: search(rest if arguments.search else [])
+    if arguments.functional is not None or whole:
+        yield lambda: functional(
+            arguments.functional or NEWEST_NOVA, arguments.threads, rest)
+    if arguments.combinations is not None:
+        yield lambda: functional(
+            arguments.combinations, arguments.threads, rest, COMBINATIONS)
+    if arguments.rig:
+        yield lambda: functional(NEWEST_NOVA, arguments.threads, rest, RIG)
+
+
+def _is_whole(arguments: argparse.Namespace) -> bool:
+    return not (arguments.unit or arguments.search or arguments.rig
+                or arguments.functional is not None
+                or arguments.combinations is not None)
+
+
 def main() -> int:
     arguments = _arguments()
-    whole = not (arguments.unit or arguments.rig or arguments.search
-                 or arguments.functional is not None)
-    suites: list[Callable[[], Result]] = []
-    if arguments.unit or whole:
-        suites.append(lambda: unit(arguments.python, arguments.stestr))
-    if arguments.search or whole:
-        suites.append(lambda: search(
-            arguments.stestr if arguments.search else []))
-    if arguments.functional is not None or whole:
-        suites.append(lambda: functional(
-            arguments.functional or NEWEST_NOVA, arguments.threads,
-            arguments.stestr))
-    if arguments.rig:
-        suites.append(lambda: functional(
-            NEWEST_NOVA, arguments.threads, arguments.stestr, RIG))
-
     results = []
     # A polite kill has to clean up just like Ctrl-C.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     try:
-        for suite in suites:
+        if _is_whole(arguments):
+            environments.build_side_by_side(f'nova-{NEWEST_NOVA}', CINDER)
+        for suite in _suites(arguments):
             begun = time.monotonic()
             result = suite()
             results.append(result)

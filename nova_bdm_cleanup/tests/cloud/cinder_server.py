@@ -243,9 +243,10 @@ def main() -> None:
     database = prepare_database(arguments.state / 'cinder.sqlite')
     start_services()
     port = serve()
-    # Existing objects stay: exempt them from garbage collections.
+    # As in Nova's process.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
     print(json.dumps({'port': port, 'version': version.version_string(),
                       'seconds': round(time.monotonic() - started, 2)}),
           flush=True)

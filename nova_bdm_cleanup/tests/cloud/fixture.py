@@ -531,7 +531,7 @@ class Cloud(fixtures.Fixture):
         while looks:
             assert time.monotonic() < deadline, messages.methods_in_progress()
             # Between two messages no service is active.
-            time.sleep(0.05)
+            time.sleep(0.02)
             with self.nova.database('cell1') as database:
                 is_busy = database.execute(
                     "SELECT 1 FROM instances WHERE uuid = ? AND task_state "

@@ -14,10 +14,14 @@ import testtools
 
 def load_tests(loader: unittest.TestLoader, tests: unittest.TestSuite,
                pattern: str | None) -> unittest.TestSuite:
+    return in_order_of_clouds(loader.discover(
+        os.path.dirname(__file__), pattern or 'test*.py'))
+
+
+def in_order_of_clouds(tests: unittest.TestSuite) -> unittest.TestSuite:
     """Have the classes that can share a cloud follow one another."""
-    found = loader.discover(os.path.dirname(__file__), pattern or 'test*.py')
     return unittest.TestSuite(
-        sorted(testtools.iterate_tests(found), key=_cloud_of))
+        sorted(testtools.iterate_tests(tests), key=_cloud_of))
 
 
 def _cloud_of(test: unittest.TestCase | unittest.TestSuite) -> str:

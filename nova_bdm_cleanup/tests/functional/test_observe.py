@@ -17,25 +17,25 @@ from oslo_config import cfg
 from nova_bdm_cleanup.node.hooks import requirements
 from nova_bdm_cleanup.tests.cloud import fixture, proxy
 from nova_bdm_cleanup.tests.cloud.damage import DAMAGE
-from nova_bdm_cleanup.tests.functional import moving, scenario
+from nova_bdm_cleanup.tests.functional import scenario
 
-_Act = Callable[[fixture.Server], object]
+Act = Callable[[fixture.Server], object]
 #: A server, and the volume about which Nova and Cinder disagree.
-_Damaged = tuple[fixture.Server, str]
+Damaged = tuple[fixture.Server, str]
 
 
-class _ObserveTestCase(scenario.ScenarioTestCase):
+class ObserveTestCase(scenario.ScenarioTestCase):
 
     ARGUMENTS = {
         'plugin_options': {'mode': 'observe', 'triggers': 'all'},
         'nova_options': scenario.RESUME_GUESTS}
 
-    def damaged(self, kind: str) -> _Damaged:
+    def damaged(self, kind: str) -> Damaged:
         server = self.create_server(*[scenario.BOOT_DISK] * 2)
         lost = server.volumes[0]
         return server, DAMAGE[kind].inflict(self.cloud, server, lost) or lost
 
-    def compare(self, kinds: Iterable[str], *acts: _Act
+    def compare(self, kinds: Iterable[str], *acts: Act
                 ) -> dict[str, tuple[fixture.Server, dict[str, Any]]]:
         """Play some acts with each kind of damage.
 
@@ -59,7 +59,7 @@ class _ObserveTestCase(scenario.ScenarioTestCase):
         self.assertEqual([], self.journal())
         return observed
 
-    def _play(self, server: fixture.Server, lost: str, acts: Iterable[_Act]
+    def _play(self, server: fixture.Server, lost: str, acts: Iterable[Act]
               ) -> tuple[fixture.Server, dict[str, Any]]:
         """Return a server and its outcome, without values that always vary."""
         errors = []
@@ -99,7 +99,7 @@ class _ObserveTestCase(scenario.ScenarioTestCase):
             'mode enforce a hard reboot would remove it'), line.text)
 
 
-class RebootTest(_ObserveTestCase):
+class RebootTest(ObserveTestCase):
 
     REASONS = {'attachment-deleted': 'volume-available',
                'volume-deleted': 'volume-missing',
@@ -171,47 +171,3 @@ class RebootTest(_ObserveTestCase):
         self.cloud.reboot(server)
         row = self.cloud.look(server).block_device(lost)
         self.assertEqual(self.has_builtin, row is None)
-
-
-class MoveTest(moving.MoveTestCase, _ObserveTestCase):
-    """Moves in which nothing is refused or disconnected."""
-
-    ARGUMENTS = {**moving.MoveTestCase.ARGUMENTS,
-                 'plugin_options': {'mode': 'observe', 'triggers': 'all'}}
-
-    def setUp(self) -> None:
-        super().setUp()
-        self.ignore_actions()
-
-    def damaged(self, kind: str) -> _Damaged:
-        return self.damaged_server(kind)
-
-    def play(self, *acts: _Act) -> None:
-        self.compare(('attachment-deleted', moving.SAME_HOST), *acts)
-        self.assertLessEqual({line.event for line in self.all_log_lines()},
-                             {'withheld', 'kept'})
-
-    def test_migration(self):
-        self.play(self.migrate, self.confirm)
-
-    def test_revert(self):
-        self.play(self.migrate, self.revert)
-
-    def test_live_migration(self):
-        self.play(self.migrate_live)
-
-    def test_shelve(self):
-        self.play(self.shelve, self.unshelve)
-
-    def test_evacuation(self):
-        self.play(self.evacuate, self.come_back)
-
-    def test_delete(self):
-        left = []
-        for switch in (self.cloud.switch_plugin_off,
-                       self.cloud.switch_plugin_on):
-            switch()
-            server, lost = self.damaged(moving.SAME_HOST)
-            self.cloud.delete(server)
-            left.append(self.cloud.nova.connected[moving.HERE][lost])
-        self.assertEqual(left[0], left[1])

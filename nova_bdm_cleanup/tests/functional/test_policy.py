@@ -6,38 +6,22 @@ The rules are those of the sample that is shipped, with Cinder's policy engine.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 import dataclasses
-import functools
-import itertools
-from typing import Any, Callable
+from typing import Any
 
 from cinderclient import exceptions as cinder_exceptions
 from oslo_upgradecheck.upgradecheck import Code
-import testscenarios
 import testtools
 import yaml
 
 from nova_bdm_cleanup.admin import check
-from nova_bdm_cleanup.node.audit.cinder import AuditCinder
-from nova_bdm_cleanup.node.instance import mapping_of
-from nova_bdm_cleanup.openstack import errors
-from nova_bdm_cleanup.openstack.api import Api
-from nova_bdm_cleanup.openstack.cinder import (
-    NOVA_CONF,
-    POLICY_SAMPLE,
-    VOLUME_MICROVERSION,
-)
-from nova_bdm_cleanup.rules.facts import Answers, Volume
+from nova_bdm_cleanup.openstack.cinder import POLICY_SAMPLE
 from nova_bdm_cleanup.tests.cloud import cinder, fixture, identity, standin
 from nova_bdm_cleanup.tests.functional import base, scenario
 from nova_bdm_cleanup.tests.functional.test_audit_rounds import (
     _AuditRoundTestCase,
 )
-
-Question = Callable[[AuditCinder], Any]
-
-load_tests = testscenarios.load_tests_apply_scenarios
 
 USER = identity.Caller(
     'nova', identity.NOVA_PROJECT, ('service', 'bdm_cleanup'))
@@ -75,7 +59,7 @@ def sample_without(*rules: str) -> dict[str, str]:
             if name not in rules or name.startswith('bdm_cleanup_or_')}
 
 
-class _PolicyTestCase(scenario.ScenarioTestCase):
+class PolicyTestCase(scenario.ScenarioTestCase):
 
     #: The user in ``[cinder]``, for whom Keystone's stand-in has a token.
     USER = USER
@@ -149,7 +133,7 @@ class _PolicyTestCase(scenario.ScenarioTestCase):
         return result.code, result.details or ''
 
 
-class SampleTest(_PolicyTestCase):
+class SampleTest(PolicyTestCase):
     """All rules of the sample."""
 
     def test_reboot(self):
@@ -176,7 +160,7 @@ class SampleTest(_PolicyTestCase):
             self.assertRaises(cinder_exceptions.Forbidden, act)
 
 
-class HostBootTest(scenario.Resumed, _PolicyTestCase):
+class HostBootTest(scenario.Resumed, PolicyTestCase):
     """Nova resumes guests with the same credentials."""
 
     def test_resumed(self):
@@ -186,121 +170,12 @@ class HostBootTest(scenario.Resumed, _PolicyTestCase):
         self.assert_healthy(view, server.volumes[1])
 
 
-class RoundTest(_AuditRoundTestCase, _PolicyTestCase):
+class RoundTest(_AuditRoundTestCase, PolicyTestCase):
 
     def test_round(self):
         server, volume = self.create_damage()['available']
         self.assertIn(('found', 'volume-available', server.id, volume),
                       self.run_two_rounds())
-
-
-class WithoutARuleTest(_PolicyTestCase):
-    """All rules of the sample but one."""
-
-    scenarios = [(rule, {'rule': rule}) for rule in SAMPLE]
-    rule: str
-
-    def test_rule(self):
-        """Remove nothing wrong, fail no reboot, and say what is missing."""
-        damage = self.create_damage()
-        self.set_policy(sample_without(self.rule))
-        less, word = LESS.get(self.rule, ((), 'attachments'))
-        code, details = self.check_cinder()
-        self.assertEqual(Code.SUCCESS if word == 'attachments'
-                         else Code.FAILURE, code, details)
-        self.assertIn(word, details)
-        self.assertEqual(EVERYTHING.difference(less),
-                         self.reboot_all(damage))
-
-
-class SubsetTest(_PolicyTestCase):
-    """Every set of the sample's rules, and every look at Cinder.
-
-    Each answer is that which an administrator gets, or there is none.
-    """
-
-    scenarios = [(user.roles[-1], {'user': user}) for user in (USER, MEMBER)]
-    user: identity.Caller
-
-    def setUp(self):
-        super().setUp()
-        damage = self.create_damage()
-        server = self.create_server(*[scenario.BOOT_DISK] * 2, name='odd')
-        self.cloud.create_legacy_attachment(server, self.cloud.volume())
-        self.cloud.change_row(server, server.volumes[0], attachment_id=None)
-        service = dataclasses.replace(
-            identity.NOVA, user='owner', roles=identity.MEMBER)
-        servers = [*(each for each, _ in damage.values()),
-                   dataclasses.replace(server, volumes=(
-                       *server.volumes, self.cloud.volume(owner=service)))]
-        self.questions = [question for each in servers
-                          for question in self.questions_about(each)]
-
-    def ask(self, caller: identity.Caller) -> list[Any]:
-        """Return the answers to all questions; None: there is none."""
-        connection = self.cloud.cinder.client(caller, service=True).client
-        asked = AuditCinder(Api('Cinder', VOLUME_MICROVERSION,
-                                lambda: connection.request, NOVA_CONF),
-                            sees_all=True)
-        return [self.answer(question, asked) for question in self.questions]
-
-    @staticmethod
-    def answer(question: Question, asked: AuditCinder) -> Any:
-        try:
-            return [_comparable(question(asked))]
-        except errors.ApiError:
-            return None
-
-    def questions_about(self, server: fixture.Server) -> Iterator[Question]:
-        project = self.cloud.owner.project
-        bdms = [mapping_of(row)
-                for row in self.cloud.nova.block_devices(server.id)
-                if row.volume_id and not row.deleted]
-        yield lambda asked: asked.look(server.id, bdms, project)
-        yield lambda asked: asked.look(server.id, bdms, project, closely=True)
-        yield lambda asked: asked.answers_for(
-            server.id, bdms, asked.volumes_by_id(server.volumes), project)
-        for volume in server.volumes:
-            yield functools.partial(
-                AuditCinder.attaches, server_id=server.id, volume_id=volume,
-                attachment_id=None)
-            yield functools.partial(AuditCinder.volume, volume_id=volume)
-            for each in self.cloud.attachments(volume):
-                yield functools.partial(
-                    AuditCinder.attachment, attachment_id=each.id)
-
-    def test_answers(self):
-        expected = self.ask(identity.NOVA)
-        self.assertNotIn(None, expected)
-        # Those of the questions.
-        rules = sorted(rule for rule in LESS if rule == 'context_is_admin'
-                       or ':' in rule and 'attachment_' not in rule)
-        answered = set()
-        for number in range(len(rules) + 1):
-            for without in itertools.combinations(rules, number):
-                self.set_policy(sample_without(*without))
-                found = self.ask(self.user)
-                for one, other in zip(found, expected):
-                    if one is not None:
-                        self.assertEqual(other, one, without)
-                        answered.add(without)
-                if not without:
-                    self.assertEqual(expected, found)
-        # Otherwise the test shows nothing.
-        self.assertIn(('volume:get',), answered)
-
-
-def _comparable(answer: Any) -> Any:
-    """Return an answer without the project of volumes.
-
-    Nothing is concluded from a project that Cinder does not show.
-    """
-    if isinstance(answer, Answers):
-        return ({name: _comparable(volume)
-                 for name, volume in answer.volumes.items()},
-                sorted(answer.attachments, key=lambda a: a.id))
-    return (dataclasses.replace(answer, project=None)
-            if isinstance(answer, Volume) else answer)
 
 
 class ReachTest(testtools.TestCase):

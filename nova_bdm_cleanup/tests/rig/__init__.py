@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the test cloud, the counts of a run and the demonstration.
+"""Tests of what the other tests stand on.
 
-They are for changes of these, and do not test the plugin.
+The test cloud, the model of the search, the search itself, the counts of a
+run, and the demonstration.  They do not test the plugin.
 """
 
 # Before all other imports: it may monkey patch the standard library, for the

@@ -7,7 +7,7 @@ each kind is met at least once; the search (``tests/simulation``) has all
 combinations, as has a run that rewrites the page::
 
     NOVA_BDM_CLEANUP_WRITE_PAGES=1 python3 tools/run_tests.py \
-        --functional 34 -- --concurrency 1 test_move_table
+        --combinations 34 -- --concurrency 1 test_move_table
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PAGE = (pathlib.Path(__file__).resolve().parents[3]
         / 'doc' / 'source' / 'reports' / 'moves.rst')
 
 _HEAD = """\
-.. Written by nova_bdm_cleanup/tests/functional/test_move_table.py.
+.. Written by nova_bdm_cleanup/tests/combinations/test_move_table.py.
 
 ==================================
 Moves, with the plugin and without

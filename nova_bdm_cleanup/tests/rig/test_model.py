@@ -10,11 +10,8 @@ from collections.abc import Sequence
 import random
 
 from nova_bdm_cleanup.tests.cloud import cinder
-from nova_bdm_cleanup.tests.functional import (
-    base,
-    cinder_sequences,
-    nova_sequences,
-)
+from nova_bdm_cleanup.tests.functional import base
+from nova_bdm_cleanup.tests.rig import cinder_sequences, nova_sequences
 
 #: Number of random sequences, and of the calls in each.
 _SEQUENCE_COUNT, _CALL_COUNT = 8, 30

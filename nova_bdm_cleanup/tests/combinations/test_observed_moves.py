@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Moves in the mode ``observe``, which end as with stock Nova."""
+
+from __future__ import annotations
+
+from nova_bdm_cleanup.tests.functional import moving, test_observe
+
+
+class MoveTest(moving.MoveTestCase, test_observe.ObserveTestCase):
+    """Moves in which nothing is refused or disconnected."""
+
+    ARGUMENTS = {**moving.MoveTestCase.ARGUMENTS,
+                 'plugin_options': {'mode': 'observe', 'triggers': 'all'}}
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.ignore_actions()
+
+    def damaged(self, kind: str) -> test_observe.Damaged:
+        return self.damaged_server(kind)
+
+    def play(self, *acts: test_observe.Act) -> None:
+        self.compare(('attachment-deleted', moving.SAME_HOST), *acts)
+        self.assertLessEqual({line.event for line in self.all_log_lines()},
+                             {'withheld', 'kept'})
+
+    def test_migration(self):
+        self.play(self.migrate, self.confirm)
+
+    def test_revert(self):
+        self.play(self.migrate, self.revert)
+
+    def test_live_migration(self):
+        self.play(self.migrate_live)
+
+    def test_shelve(self):
+        self.play(self.shelve, self.unshelve)
+
+    def test_evacuation(self):
+        self.play(self.evacuate, self.come_back)
+
+    def test_delete(self):
+        left = []
+        for switch in (self.cloud.switch_plugin_off,
+                       self.cloud.switch_plugin_on):
+            switch()
+            server, lost = self.damaged(moving.SAME_HOST)
+            self.cloud.delete(server)
+            left.append(self.cloud.nova.connected[moving.HERE][lost])
+        self.assertEqual(left[0], left[1])
