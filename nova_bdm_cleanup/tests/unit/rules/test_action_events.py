@@ -33,7 +33,19 @@ class NameTest(base.TestCase):
                     ActionEvent(kind, subject, 'over-limit', 'compute-1'),
                     action_events.parse(name, 'compute-1'))
 
-    def test_other_events(self) -> None:
+    def test_only_the_name_of_a_duplicate_names_the_mapping(self) -> None:
+        """Say that the server keeps the volume."""
+        mapping = make.bdm(volume_id=VOLUME)
+        for reason, subject in (
+                (Reason.DUPLICATE_MAPPING,
+                 'mapping bdm-1 of volume %s' % VOLUME),
+                (Reason.VOLUME_MISSING, 'volume %s' % VOLUME)):
+            self.assertEqual(
+                'bdm_cleanup removed %s (%s)' % (subject, reason),
+                action_events.name_of(
+                    Kind.REMOVED, Finding(reason, 'x', bdm=mapping), reason))
+
+    def test_the_events_of_others_are_not_read(self) -> None:
         for name in ('compute_reboot_instance', '', 'bdm_cleanup',
                      'bdm_cleanup broke volume %s (stuck)' % VOLUME,
                      'bdm_cleanup removed volume %s' % VOLUME,

@@ -27,11 +27,23 @@ class ReasonTest(base.TestCase):
             self.assertIn(reason.remedy, (None, *Remedy))
             self.assertIsInstance(reason.is_in_round, bool)
 
+    def test_a_round_leaves_out_what_is_healthy_or_in_flight(self) -> None:
+        self.assertEqual(
+            {Reason.HEALTHY, Reason.ATTACH_IN_FLIGHT,
+             Reason.OPERATION_IN_FLIGHT},
+            {r for r in Reason if not r.is_in_round})
+
     def test_a_round_leaves_out_only_what_needs_no_attention(self) -> None:
         for reason in Reason:
             if not reason.is_in_round:
                 self.assertLess(reason.level, logging.WARNING, reason)
                 self.assertIn(reason.remedy, (None, Remedy.WAIT), reason)
+
+    def test_what_is_in_flight_or_busy_passes_by_itself(self) -> None:
+        self.assertEqual(
+            {Reason.ATTACH_IN_FLIGHT, Reason.OPERATION_IN_FLIGHT,
+             Reason.VOLUME_BUSY},
+            {r for r in Reason if r.passes})
 
     def test_what_is_removed_can_be_cleaned(self) -> None:
         self.assertEqual(
