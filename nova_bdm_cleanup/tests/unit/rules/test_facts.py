@@ -8,13 +8,44 @@ import datetime
 
 import testscenarios
 
-from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules import addresses, facts, table
 from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.tests.unit import base, make
 
 load_tests = testscenarios.load_tests_apply_scenarios
 
 STALE = make.attachment(id='attachment-9', volume_id='volume-9')
+
+
+class FrozenTest(base.TestCase):
+
+    def test_no_fact_and_no_row_of_a_table_can_be_changed(self):
+        for module in (addresses, facts, table):
+            found = [getattr(each, '__dataclass_params__', None)
+                     for each in vars(module).values()]
+            self.assertTrue(any(found))
+            for params in filter(None, found):
+                self.assertTrue(params.frozen, module)
+
+
+class DefaultsTest(base.TestCase):
+
+    def test_what_is_not_told_was_never_connected(self):
+        self.assertFalse(facts.Bdm('bdm-1').has_connection_info)
+        self.assertFalse(facts.Attachment(
+            'attachment-1', 'volume-1', make.SERVER, 'reserved').connected)
+
+    def test_an_address_is_one_that_is_reused_unless_told(self):
+        self.assertTrue(facts.Bdm('bdm-1').has_address)
+
+    def test_a_finding_keeps_the_mapping_and_connects_the_disk(self):
+        finding = facts.Finding(Reason.HEALTHY, '', make.bdm())
+        self.assertEqual((False, True, True, False), (
+            finding.is_removal, finding.connects,
+            finding.decision.has_address_here, finding.depends_on_root))
+
+    def test_a_list_of_attachments_is_complete_unless_told(self):
+        self.assertFalse(facts.Answers({}, ()).is_cut)
 
 
 class AttachmentTest(base.TestCase):
@@ -74,6 +105,31 @@ class PlanTest(base.TestCase):
                                   (False, [Reason.VOLUME_MISSING])):
             self.assertEqual(left, [f.reason for f in plan.withhold(
                 Reason.OVER_LIMIT, of_mappings=of_mappings).due])
+
+    def test_a_disk_with_a_reason_of_its_address_is_left_out(self):
+        out = facts.Finding(Reason.HEALTHY, '', make.bdm(), address='taken')
+        given = facts.Finding(Reason.HEALTHY, '', make.bdm(uuid='bdm-2'))
+        self.assertEqual({'bdm-1': out},
+                         facts.Plan((out, given)).left_out)
+
+    def test_only_what_was_due_and_is_withheld_was_stopped(self):
+        mapping = facts.Finding(Reason.VOLUME_MISSING, '', make.bdm(),
+                                decision=make.REMOVE)
+        stale = facts.Finding(Reason.STALE_ATTACHMENT, '', attachment=STALE,
+                              decision=make.DELETE)
+        kept = facts.Finding(Reason.STUCK, '', make.bdm(uuid='bdm-2'))
+        plan = facts.Plan((mapping, stale, kept))
+        stopped = mapping.withhold(Reason.TIMED_OUT)
+        self.assertEqual(
+            facts.Plan((stopped,)),
+            plan.stopped_in(facts.Plan((stopped, stale, kept))))
+
+    def test_the_findings_about_mappings_are_those_with_a_device(self):
+        mapping = facts.Finding(Reason.STUCK, '', make.bdm())
+        stale = facts.Finding(Reason.STALE_ATTACHMENT, '', attachment=STALE)
+        self.assertEqual(('/dev/vdb', None), (mapping.device, stale.device))
+        self.assertEqual(facts.Plan((mapping,)),
+                         facts.Plan((mapping, stale)).of_mappings())
 
 
 class SummedUpTest(base.TestCase):

@@ -403,6 +403,8 @@ LOOKS = (
     # A volume that was transferred to another project
     ('of another project, with its own attachment', transferred(
         None, make.attachment(), FORGED), 'healthy'),
+    ('of another project, in use by no server', transferred(),
+     'status-contradiction'),
     ('of another project, available', transferred(status='available'),
      'volume-available!'),
     *(('of another project, attached elsewhere, %s forged' % status,
@@ -535,7 +537,9 @@ class MappingTest(base.TestCase):
                 (in_state('error', OWN), True),
                 (in_state('error', SECOND), True),
                 (in_state('error', bdm=UNCONNECTED), True),
+                (in_state('error', bdm=PRE_QUEENS), False),
                 (in_state('error', bdm=make.bdm(source_type='image')), False),
+                (listed(ELSEWHERE, bdm=make.bdm(source_type='image')), False),
                 (in_state('error', bdm=make.bdm(boot_index=0)), True),
                 (in_state('in-use'), True),
                 (listed(ELSEWHERE, status='error'), False),
@@ -547,6 +551,9 @@ class MappingTest(base.TestCase):
                 # Only attachments that do not count name the server.
                 (transferred(make.bdm(attachment_id='died'), SECOND,
                              host=make.HOST), False),
+                (transferred(make.bdm(attachment_id='died',
+                                      source_type='image'), SECOND), False),
+                (transferred(status='error'), False),
                 (transferred(PRE_QUEENS, SECOND), True),
                 # Cinder's answer may be older than the mapping.
                 (in_state('error', bdm=make.bdm(
@@ -600,10 +607,28 @@ class MappingTest(base.TestCase):
                  'which does not exist, and attachment attachment-2, which no '
                  'mapping names, reserves the volume: nova-compute ended in a '
                  'shelve or a move of the server'),
+                (seen([make.bdm(may_be_root=True)], None, roots=()),
+                 'the volume does not exist; Nova does not show whether it is '
+                 'the root disk'),
+                (seen([make.bdm(may_be_root=True)], AVAILABLE, roots=(),
+                      sees_all=False),
+                 'Cinder says that the volume is available and has no '
+                 'attachment of this server; your credentials do not show '
+                 'whether it is the root disk'),
                 (seen([make.bdm(source_type='image')], None),
                  'the volume does not exist; kept, since not all mappings of '
                  'the volume have "volume" as source and destination')):
             self.assertEqual(words, self.only(look).explanation)
+
+    def test_reason_and_words_are_of_the_same_mapping_that_is_kept(self):
+        [_, finding, _] = decide(seen(
+            [make.bdm(uuid='bdm-0'), GONE, YOUNG], None,
+            make.attachment(server_id=make.OTHER_SERVER))).findings
+        self.assertEqual(
+            ('cross-wired', 'another mapping of the volume is kept: '
+             'attachment attachment-1 of the mapping belongs to volume '
+             'volume-1 of server server-2'),
+            (finding.reason, finding.explanation))
 
     def test_long_lists_are_cut(self):
         many = [make.attachment(id='attachment-%03d' % n)

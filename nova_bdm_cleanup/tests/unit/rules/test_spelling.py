@@ -85,6 +85,19 @@ class NamesTest(base.TestCase):
         for hosts in ([], ['compute-2', 'compute-3']):
             self.assertFalse(spelling.is_among('compute-1', hosts))
 
+    def test_a_host_is_the_same_with_and_without_its_domain(self):
+        for one, other, is_same in (
+                ('compute-1', 'Compute-1', True),
+                ('compute-1', 'compute-1.example.org', True),
+                ('compute-1.example.org', 'COMPUTE-1', True),
+                ('compute-1.example.org', 'compute-1.Example.org', True),
+                ('compute-1', 'compute-10', False),
+                ('compute-1', 'compute-2.example.org', False),
+                # Two domains.
+                ('compute-1.example', 'compute-1.example.org', False),
+                ('', 'compute-1', False)):
+            self.assertIs(is_same, spelling.is_same_host(one, other))
+
     def test_device(self):
         for name in ('/dev/vdb', 'vdb', '/dev/VDB'):
             self.assertEqual('vdb', spelling.device(name))
