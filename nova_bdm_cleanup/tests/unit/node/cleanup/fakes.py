@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nova, Cinder and a hypervisor in memory, behind the two interfaces.
 
-The world behaves like the real services where it matters.  Cinder computes a
-volume's status from the remaining attachments.  A plain delete of a legacy
-attachment leaves the volume mapped.  A guest that starts opens every disk that
+The world behaves like the real services where it matters.  The search's model
+of Cinder, which the functional tests compare with the real one, computes a
+volume's status after a delete.  A plain delete of a legacy attachment leaves
+the volume mapped.  A guest that starts opens every disk that
 has a mapping.  Every call is in the timeline.  A test can make every call
 fail, or make another change happen just before it.
 
@@ -27,6 +28,7 @@ from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.action_events import Kind
 from nova_bdm_cleanup.rules.facts import Answers
 from nova_bdm_cleanup.rules.reasons import Reason
+from nova_bdm_cleanup.tests.simulation import cinder as model
 from nova_bdm_cleanup.tests.unit import make
 
 #: The calls that change something.
@@ -174,17 +176,22 @@ class World:
     # Changes by others
 
     def drop(self, attachment_id: str) -> None:
-        """Delete an attachment and compute the status, as Cinder does."""
-        gone = self.attachments.pop(attachment_id)
+        """Delete an attachment, with the search's model of Cinder."""
+        gone = self.attachments[attachment_id]
         volume = self.volumes.get(gone.volume_id)
-        if volume is None:
-            return
-        left = [a.status for a in self.attachments.values()
-                if a.volume_id == volume.id]
-        status = next((new for old, new in (
-            ('attached', 'in-use'), ('attaching', 'attaching'),
-            ('reserved', 'reserved')) if old in left), 'available')
-        self.set_status(volume.id, status)
+        if volume is not None:
+            records = model.Cinder()
+            records.volumes[volume.id] = model.Volume(
+                volume.id, volume.project or '', volume.status,
+                volume.multiattach, migration_status=volume.migration_status)
+            records.attachments = {
+                a.id: model.Attachment(
+                    a.id, a.volume_id, a.server_id, a.status)
+                for a in self.attachments.values()
+                if a.volume_id == volume.id}
+            records.delete(attachment_id)
+            self.set_status(volume.id, records.volumes[volume.id].status)
+        del self.attachments[attachment_id]
 
     def set_status(self, volume_id: str, status: str) -> None:
         self.volumes[volume_id] = dataclasses.replace(
@@ -426,9 +433,9 @@ class Cinder(cinder.Cinder):
                 self._world.attachments[attachment_id] = dataclasses.replace(
                     self._world.attachments[attachment_id],
                     status='attached')
-            return self._delete(attachment_id, tell_back_end=False)
+            return self._delete(attachment_id)
 
-    def _delete(self, attachment_id: str, tell_back_end: bool) -> bool:
+    def _delete(self, attachment_id: str) -> bool:
         world = self._world
         attachment = world.attachments.get(attachment_id)
         if attachment is None:
@@ -445,8 +452,7 @@ class Cinder(cinder.Cinder):
         world.drop(attachment_id)
         world.told.add(attachment.volume_id)
         # Cinder assumes that a reserved attachment was never connected.
-        if tell_back_end or (attachment.connected
-                             and attachment.status != 'reserved'):
+        if attachment.connected and attachment.status != 'reserved':
             world.mapped.discard(attachment_id)
         return True
 
