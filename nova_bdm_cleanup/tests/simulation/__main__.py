@@ -41,9 +41,9 @@ from nova_bdm_cleanup.tests.simulation import (
 )
 from nova_bdm_cleanup.tests.simulation.scenarios import Scenario, SCENARIOS
 
-#: Number of schedules between two garbage collections: a scheduler leaves
-#: reference cycles.
-_SCHEDULES_PER_COLLECTION = 500
+#: Number of schedules between two collections of young objects: a scheduler
+#: leaves reference cycles, and what survives is not collected again.
+_SCHEDULES_PER_COLLECTION = 20
 
 
 @dataclasses.dataclass
@@ -69,7 +69,7 @@ def _check_runs(scenario: Scenario, runs: Iterator[search.Run],
         else:
             result.schedules += 1
         if not (result.schedules + result.skipped) % _SCHEDULES_PER_COLLECTION:
-            gc.collect()
+            gc.collect(0)
         if run.violation is None:
             continue
         finding = known_violations.name_of(run.violation)

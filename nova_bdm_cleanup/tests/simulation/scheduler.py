@@ -45,6 +45,8 @@ class Equivalent(BaseException):
 class Footprint:
     """The records that were read and changed."""
 
+    __slots__ = ('changed_keys', 'read_keys')
+
     def __init__(self) -> None:
         self.read_keys: set[str] = set()
         self.changed_keys: set[str] = set()
@@ -81,22 +83,41 @@ class Decision:
 
     costs: tuple[str | None, ...]
     chosen: int
+    #: The actor before whose step it was taken, and those that could interrupt
+    #: it, by their numbers; and the number of the step.
+    subject: int | None = None
+    others: tuple[int, ...] = ()
+    step: int = 0
     #: The actor that continued and its step, if it was not interrupted.
     actor: str = ''
     done: Footprint | None = None
+    #: What others did until the interrupted actor continued, and the number
+    #: of the decision that came next.
+    since: Footprint | None = None
+    end: int = 0
+    #: What others would do if it chose another option, where that is known.
+    interrupted: dict[int, Footprint] = dataclasses.field(
+        default_factory=dict)
+
+    def follows(self, other: Decision) -> bool:
+        """Return whether the same actors had this choice one step later."""
+        return (self.subject, self.step - 1, self.others) == (
+            other.subject, other.step, other.others)
 
 
 class Actor:
     """A concurrent operation.
 
+    :param number: the number of actors before it
     :param name: its name in traces
     :param process: the process that it dies with
     :param func: the operation
     :param hub: the greenlet to switch to when it waits or ends
     """
 
-    def __init__(self, name: str, process: str, func: Callable[[], object],
-                 hub: greenlet.greenlet) -> None:
+    def __init__(self, number: int, name: str, process: str,
+                 func: Callable[[], object], hub: greenlet.greenlet) -> None:
+        self.number = number
         self.name = name
         self.process = process
         self._func = func
@@ -181,6 +202,8 @@ class Scheduler:
         self._open_decision: Decision | None = None
         #: What other actors have done since an actor was interrupted.
         self._done_since_interruption: dict[Actor, Footprint] = {}
+        #: The decision to interrupt an actor.
+        self._interruptions: dict[Actor, Decision] = {}
         #: The last two slices that ended without an interruption.
         self._last_slice: Slice | None = None
         self._previous_slice: Slice | None = None
@@ -199,7 +222,8 @@ class Scheduler:
     def spawn(self, name: str, process: str,
               func: Callable[[], object]) -> None:
         """Start another actor."""
-        self.actors.append(Actor(name, process, func, self._hub))
+        self.actors.append(Actor(
+            len(self.actors), name, process, func, self._hub))
 
     def choose(self, options: Sequence[str]) -> str:
         """Choose a part of the initial state; the search tries each."""
@@ -336,13 +360,15 @@ class Scheduler:
         else:
             point = self._take_step(actor, point)
         while point is not None:
-            others = [a for a in self.actors if a is not actor and a.can_run]
+            others = [a for a in self.actors if not a.is_over
+                      and a is not actor and a.can_run]
             other = self._decide_step(actor, point, others)
             if other is actor:
                 return None
             if other is not None:
                 self._points[actor] = point
                 self._done_since_interruption[actor] = Footprint()
+                self._interruptions[actor] = self.decisions[-1]
                 return other
             point = self._take_step(actor, point)
         return None
@@ -364,9 +390,12 @@ class Scheduler:
         costs = [None, *[PREEMPTION] * len(others),
                  *[FAILURE] * (len(failures) + is_killable)]
         chosen = self._decide(costs)
+        if len(costs) > 1:
+            made = self.decisions[-1]
+            made.subject, made.step = actor.number, self._steps
+            made.others = tuple(other.number for other in others)
         if not chosen:
-            self._open_decision = (
-                self.decisions[-1] if len(costs) > 1 else None)
+            self._open_decision = made if len(costs) > 1 else None
             return None
         if chosen <= len(others):
             return others[chosen - 1]
@@ -399,6 +428,7 @@ class Scheduler:
         if not actor.is_under_way:
             self._offered_failures.clear()
         self.current = actor
+        number = len(self.decisions)
         done = self._footprint = Footprint()
         point: Point | None = actor.resume(what)
         self.current = None
@@ -410,6 +440,9 @@ class Scheduler:
         if self._last_slice is not None:
             self._last_slice.footprint.add(done)
         since = self._done_since_interruption.pop(actor, None)
+        if since is not None:
+            interruption = self._interruptions.pop(actor)
+            interruption.since, interruption.end = since, number
         for others in self._done_since_interruption.values():
             others.add(done)
         if isinstance(actor.error, Exception):
@@ -449,6 +482,7 @@ class Scheduler:
                 self._end(actor)
         # The position of each actor at the kill matters.
         self._done_since_interruption.clear()
+        self._interruptions.clear()
         self._last_slice = self._previous_slice = None
         self.on_kill()
 

@@ -149,6 +149,62 @@ class _Footprints:
         return self._others[actor]
 
 
+@dataclasses.dataclass(frozen=True)
+class _Alternative:
+    """Choices that change one decision of a run."""
+
+    run: Run
+    #: The decision by its number, and its new option.
+    number: int
+    option: int
+
+    @property
+    def choices(self) -> Choices:
+        return {**self.run.choices, self.number: self.option}
+
+    @property
+    def decision(self) -> Decision:
+        return self.run.decisions[self.number]
+
+    @property
+    def cost(self) -> str | None:
+        return self.decision.costs[self.option]
+
+    def is_one_step_earlier(self, bounds: Bounds) -> bool:
+        """Return whether the same interruption one step later is equivalent.
+
+        It is if the others did nothing then that conflicts with this step:
+        they would do the same one step earlier.  It was run before, since
+        later alternatives are run first.
+        """
+        done, later = self.decision.done, self.number + 1
+        if (self.cost != PREEMPTION or done is None
+                or later == len(self.run.decisions)
+                # Then this step may fail after the interruption.
+                or _allow(bounds, [*self.run.spent[:self.number],
+                                   PREEMPTION, FAILURE])
+                or not self.run.decisions[later].follows(self.decision)):
+            return False
+        since = self.run.decisions[later].interrupted.get(self.option)
+        if since is None or since.conflicts_with(done):
+            return False
+        self.decision.interrupted[self.option] = since
+        return True
+
+    def record(self, run: Run, bounds: Bounds) -> None:
+        """Record what others did, after the run of the alternative."""
+        last = run.decisions[self.number]
+        if (last.since is not None
+                # Nothing else can be chosen before the actor continues.
+                and all(a.number >= last.end
+                        for a in _alternatives(run, bounds))):
+            self.decision.interrupted[self.option] = last.since
+
+
+def _allow(bounds: Bounds, costs: Sequence[str | None]) -> bool:
+    return any(bound.allows(costs) for bound in bounds)
+
+
 def schedules(harness: Harness, scenario: Scenario, bounds: Bounds,
               reached: ReachedStates | None) -> Iterator[Run]:
     """Run all schedules within a bound, each of them once.
@@ -156,53 +212,57 @@ def schedules(harness: Harness, scenario: Scenario, bounds: Bounds,
     A preemption is not needed before a step that touches nothing that another
     actor touches in any schedule: the order makes no difference.
     """
-    waiting: list[Choices] = [{}]
     footprints = _Footprints()
-    needless: list[tuple[Choices, Decision]] = []
-    while waiting:
-        run = run_schedule(harness, scenario, waiting.pop(), reached=reached)
+    waiting: list[_Alternative] = []
+    needless: list[_Alternative] = []
+    run = run_schedule(harness, scenario, {}, reached=reached)
+    while True:
         yield run
         footprints.add(run)
-        for choices, decision in _alternatives(run, bounds):
-            if reached is not None and _is_needless(
-                    choices, decision, footprints):
-                needless.append((choices, decision))
+        for other in _alternatives(run, bounds):
+            if reached is not None and _is_needless(other, footprints):
+                needless.append(other)
             else:
-                waiting.append(choices)
+                waiting.append(other)
         if not waiting:
             # Later schedules may have touched more.
-            again = [n for n in needless if not _is_needless(*n, footprints)]
-            needless = [n for n in needless if n not in again]
-            waiting += [choices for choices, _ in again]
+            waiting = [n for n in needless if not _is_needless(n, footprints)]
+            needless = [n for n in needless if _is_needless(n, footprints)]
+        if not waiting:
+            return
+        alternative = waiting.pop()
+        if reached is not None and alternative.is_one_step_earlier(bounds):
+            run = Run(alternative.choices, (), is_skipped=True)
+        else:
+            run = run_schedule(harness, scenario, alternative.choices,
+                               reached=reached)
+            alternative.record(run, bounds)
 
 
-def _is_needless(choices: Choices, decision: Decision,
-                 footprints: _Footprints) -> bool:
-    cost = decision.costs[choices[max(choices)]]
-    return (cost == PREEMPTION and decision.done is not None
+def _is_needless(alternative: _Alternative, footprints: _Footprints) -> bool:
+    decision = alternative.decision
+    return (alternative.cost == PREEMPTION and decision.done is not None
             and not footprints.by_others(decision.actor).conflicts_with(
                 decision.done))
 
 
-def _alternatives(run: Run, bounds: Bounds
-                  ) -> Iterator[tuple[Choices, Decision]]:
+def _alternatives(run: Run, bounds: Bounds) -> Iterator[_Alternative]:
     """Yield the choices that change one decision after the last choice."""
     begin = max(run.choices, default=-1) + 1
     spent = run.spent
     for number in range(begin, len(run.decisions)):
-        decision = run.decisions[number]
-        for option, cost in enumerate(decision.costs[1:], 1):
-            if any(b.allows([*spent[:number], cost]) for b in bounds):
-                yield {**run.choices, number: option}, decision
+        for option, cost in enumerate(run.decisions[number].costs[1:], 1):
+            if _allow(bounds, [*spent[:number], cost]):
+                yield _Alternative(run, number, option)
 
 
 def random_schedule(harness: Harness, scenario: Scenario, bounds: Bounds,
                     rng: random.Random) -> Run:
     """Run one schedule with random decisions."""
-    choices: dict[int, int] = {}
+    choices: Choices = {}
     run = run_schedule(harness, scenario, choices)
     while True:
-        others = [choices for choices, _ in _alternatives(run, bounds)]
+        others = [a.choices for a in _alternatives(run, bounds)]
         if not others or run.violation is not None:
             return run
         run = run_schedule(harness, scenario, rng.choice(others))

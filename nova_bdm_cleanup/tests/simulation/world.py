@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
 import datetime
+import functools
 import json
 from typing import Any
 
@@ -93,21 +94,28 @@ class Row:
     def number(self) -> int | None:
         if self.connection_info is None:
             return None
-        return number_of(json.loads(self.connection_info))
+        return _address_in(self.connection_info)[1]
 
     @property
     def host_of_address(self) -> str | None:
         """Return the host on which its number is that of its volume."""
         if self.connection_info is None:
             return None
-        found: str = json.loads(self.connection_info)['host']
-        return found
+        return _address_in(self.connection_info)[0]
 
 
 def number_of(connection_info: Mapping[str, Any]) -> int:
     return int(connection_info['data']['target_lun'])
 
 
+@functools.lru_cache(maxsize=None)
+def _address_in(connection_info: str) -> tuple[str, int]:
+    """Return the host and the number in a row's connection info."""
+    found = json.loads(connection_info)
+    return found['host'], number_of(found)
+
+
+@functools.lru_cache(maxsize=None)
 def connection(volume: str, number: int, host: str) -> str:
     """Return the connection info that Nova keeps for a volume.
 
