@@ -88,7 +88,6 @@ class Case:
             directory, self.cinder, manager, multipath)
         self._volumes: list[storage.Volume] = []
         self._targets: list[storage.Target | storage.Subsystem] = []
-        self._servers: list[str] = []
         self._runs = 0
 
     # -- creating ----------------------------------------------------------
@@ -138,7 +137,6 @@ class Case:
         :param more: see :meth:`e2e.devices.compute_host.ComputeHost.server`
         """
         server = self.host.server(*(disk.attached for disk in disks), **more)
-        self._servers.append(server)
         self.reboot(server, 'none', is_setup=True)
         assert self.host.libvirt.is_running(server), \
             'the server did not start:\n' + self._tail()
@@ -169,8 +167,7 @@ class Case:
 
         Afterwards no guest runs and nothing of the case is connected.
         """
-        for server in self._servers:
-            self.host.libvirt.stop(server)
+        self.host.libvirt.stop_all()
         for volume in self._volumes:
             _remove_maps(volume)
         iqns = [target.address for target in self._targets]
@@ -249,10 +246,9 @@ class Case:
         """Delete a server, in a process of its own."""
         return self._run(lambda: self.host.delete(server), cleanup)
 
-    def evacuate(self, server: str, cleanup: str = 'plugin') -> int:
+    def evacuate(self, server: str) -> int:
         """Take a server over from another host, in a process of its own."""
-        self._servers.append(server)
-        return self._run(lambda: self.host.evacuate(server), cleanup)
+        return self._run(lambda: self.host.evacuate(server), 'plugin')
 
     def resume(self, server: str, cleanup: str = 'plugin') -> int:
         """Start a guest as when the host boots, in a process of its own."""
@@ -372,8 +368,7 @@ class Case:
         """Remove everything that could affect the next case."""
         for volume in self._volumes:
             kernel.fail_queued(kernel.connected(volume.id, '').maps)
-        for server in self._servers:
-            self.host.libvirt.stop(server)
+        self.host.libvirt.stop_all()
         for target in self._targets:
             _log_out(target)
             target.remove()

@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import json
 import os
 import re
 import shlex
@@ -468,14 +469,17 @@ def _reboot_while_unknown(case: Case, disk: Disk, new_disk: Disk, device: str,
                           complete: Callable[[], None]) -> None:
     """Reboot while it is unknown which server has the LUN, and afterwards.
 
-    :param complete: completes the attach or the migration of the new disk
+    :param complete: has Nova record the address of the new disk
     """
     case.reboot_and_record(disk)
     _expect_new_disk(case, new_disk, device)
     case.expect_log('event=failed', 'neighbours')
     case.expect(case.host.mappings(disk.volume), 'the mapping is deleted')
     complete()
-    case.reboot_next(disk.server)
+    logged = case.reboot_next(disk.server)
+    case.expect(any('event=left' in line and new_disk.server in line
+                    for line in logged),
+                f'the next reboot does not name the neighbour: {logged}')
     _expect_new_disk(case, new_disk, device)
     case.expect(not case.host.mappings(disk.volume),
                 'the mapping is not deleted')
@@ -518,7 +522,8 @@ def reused_lun_attaching(case: Case) -> None:
 @_case(disconnects=False)
 def reused_lun_migrating(case: Case) -> None:
     """A server that is live-migrated to this host has the LUN of the lost
-    disk; its devices are connected already.
+    disk; its devices are connected, but its mapping has the former host's
+    address; then it has the new one, while the migration goes on.
     """
     disk, new_disk, device = _reuse_lun(case)
     neighbour = case.host.server(new_disk.attached, project='other',
@@ -526,23 +531,24 @@ def reused_lun_migrating(case: Case) -> None:
     instance = case.host.instance(neighbour)
     instance.task_state = task_states.MIGRATING
     instance.save()
-    migration = objects.Migration(
+    objects.Migration(
         case.host.context(), instance_uuid=neighbour, status='running',
         source_compute='compute2', source_node='compute2',
         dest_compute=compute_host.HOST, dest_node=compute_host.HOST,
         dest_compute_id=1,
-        migration_type='live-migration', uuid=str(uuid.uuid4()))
-    migration.create()
+        migration_type='live-migration', uuid=str(uuid.uuid4())).create()
+    row, = case.host.mappings(new_disk.volume)
+    address_here = row.connection_info
+    former = json.loads(address_here)
+    former['data']['target_lun'] += 1
+    row.connection_info = json.dumps(former)
+    row.save()
 
-    def complete() -> None:
-        instance.host = instance.node = compute_host.HOST
-        instance.compute_id = 1
-        instance.task_state = None
-        instance.save()
-        migration.status = 'completed'
-        migration.save()
+    def save_address() -> None:
+        row.connection_info = address_here
+        row.save()
 
-    _reboot_while_unknown(case, disk, new_disk, device, complete)
+    _reboot_while_unknown(case, disk, new_disk, device, save_address)
 
 
 @_case(disconnects=False)
@@ -707,7 +713,7 @@ def delete_plugin(case: Case) -> None:
     """The same, with the plugin and its trigger "delete"."""
     neighbour = _delete_former_server(case, 'plugin')
     neighbour.expect_writing(case)
-    case.expect_log('event=not-connected', neighbour.disk.server)
+    case.expect_log('event=left', neighbour.disk.server)
     case.expect_nothing_to_do(neighbour.disk.server, disks=1)
 
 
@@ -804,56 +810,67 @@ def one_address_neighbour_silent(case: Case) -> None:
     neighbour.expect_writing(case)
 
 
-# -- a server that is evacuated --------------------------------------------
+# -- an address of a former host --------------------------------------------
 
-#: What happens to the server afterwards.
+
+def _boot(case: Case, server: str, volume: str, cleanup: str) -> int:
+    case.host.libvirt.stop(server)
+    return case.resume(server, cleanup)
+
+
+#: What happens to a server that came from another host.
 _LATER: dict[str, Callable[[Case, str, str, str], int]] = {
-    'booted': lambda case, server, volume, cleanup:
-        case.resume(server, cleanup),
+    'booted': _boot,
     'rebooted': lambda case, server, volume, cleanup:
         case.reboot(server, cleanup),
     'detached': lambda case, server, volume, cleanup:
         case.detach(server, volume, cleanup)}
 
 
-def _evacuate(case: Case, cleanup: str) -> tuple[Disk, _Neighbour]:
-    """Evacuate a server whose lost disk has, on its former host, the address
-    that a neighbour's has on this one.
+def _share_address_across_hosts(case: Case, host: str
+                                ) -> tuple[Disk, _Neighbour]:
+    """Give a neighbour on this host the address that a lost disk had on
+    another one.
+
+    :param host: the host of the server that has lost the disk
     """
     disk = case.disk(host='compute2')
-    server = case.host.server(disk.attached, host='compute2')
+    case.host.server(disk.attached, host=host)
     case.lose_attachment(disk)
     neighbour = _Neighbour(
         case.disk('n', target=disk.target, project='other'))
     neighbour.start(case)
-    status = case.evacuate(server, cleanup)
-    case.expect(status == 0, f'the evacuation ended with {status}')
-    case.fact('mappings after the evacuation',
-              len(case.host.mappings(disk.volume)))
     return disk, neighbour
 
 
 @_case(disconnects=False, weight=60)
 def evacuated_plugin(case: Case) -> None:
-    """A neighbour has on this host the address that the lost disk of an
-    evacuated server had on its former one; then this host boots, the server
-    is rebooted, and its owner detaches the disk, while Cinder is silent.
+    """A neighbour has on this host the address that the lost disk of a server
+    had on its former one; the server is evacuated; then this host boots, the
+    server is rebooted, and its owner detaches the disk, while Cinder is
+    silent.
     """
-    disk, neighbour = _evacuate(case, 'plugin')
+    disk, neighbour = _share_address_across_hosts(case, 'compute2')
+    server = disk.server
+    with _undisturbed(case, neighbour):
+        status = case.evacuate(server)
+    case.expect(status == 0, f'the evacuation ended with {status}')
+    case.expect_running(server, 0)
+    case.expect_log('event=removed', disk.volume.id)
     case.expect(not case.host.mappings(disk.volume),
                 'the mapping is not deleted')
     case.cinder.fall_silent()
     case.record('before', neighbour.disk)
     for operate in _LATER.values():
         with _undisturbed(case, neighbour):
-            status = operate(case, disk.server, disk.volume.id, 'plugin')
+            status = operate(case, server, disk.volume.id, 'plugin')
         case.expect(status == 0, f'nova-compute ended with {status}')
-        case.expect_running(disk.server, 0)
+        case.expect_running(server, 0)
     case.record('after', neighbour.disk)
 
 
-def _evacuated_stock(operation: str, case: Case) -> None:
-    disk, neighbour = _evacuate(case, 'none')
+def _former_address(operation: str, case: Case) -> None:
+    disk, neighbour = _share_address_across_hosts(case, compute_host.HOST)
     neighbour.expect_writing(case)
     case.record('before', neighbour.disk)
     if operation != 'detached':  # Nova asks for the volume first
@@ -862,20 +879,20 @@ def _evacuated_stock(operation: str, case: Case) -> None:
     reads = [storage.read_device(device)
              for device in case.host.libvirt.disks(disk.server)]
     case.record('after', neighbour.disk)
-    case.fact('the evacuated server reads', ', '.join(reads) or 'no disk')
+    case.fact('the server reads', ', '.join(reads) or 'no disk')
     left = neighbour.disk.connected().disks
     case.expect(os.path.basename(neighbour.device) not in left,
                 'the neighbour has not lost its device')
     case.expect(any(text.startswith('n') for text in reads)
                 == (operation != 'detached'),
-                f'the evacuated server reads {reads}')
+                f'the server reads {reads}')
 
 
 for _operation in _LATER:
     CASES.append(CaseDefinition(
-        functools.partial(_evacuated_stock, _operation),
-        f'evacuated-stock-{_operation}',
-        'The same without the plugin: ' + {
+        functools.partial(_former_address, _operation),
+        f'former-address-{_operation}',
+        'Without the plugin, a mapping that has such an address: ' + {
             'booted': 'this host boots while Cinder is silent',
             'rebooted': 'the server is rebooted while Cinder is silent',
             'detached': 'the owner detaches the disk'}[_operation],

@@ -77,6 +77,8 @@ images_type = raw
 auth_type = admin_token
 endpoint = http://127.0.0.1/
 token = nova
+[filter_scheduler]
+track_instance_changes = false
 [service_user]
 send_service_user_token = true
 auth_type = admin_token
@@ -129,8 +131,20 @@ def prepare() -> Any:
              lambda *_: None),
             ('nova.virt.libvirt.driver.LibvirtDriver'
              '._get_host_sysinfo_serial_os', lambda *_: HOST),
+            # There is no image: the root disk is not created.
+            ('nova.virt.libvirt.driver.LibvirtDriver'
+             '._create_and_inject_local_root', lambda *_: False),
+            ('nova.image.glance.API.generate_image_url', lambda *_: ''),
             ('nova.network.neutron.API.get_instance_nw_info',
              lambda *_, **__: network_model.NetworkInfo()),
+            ('nova.network.neutron.API.setup_networks_on_host',
+             lambda *_: None),
+            ('nova.network.neutron.API.setup_instance_network_on_host',
+             lambda *_, **__: None),
+            ('nova.compute.utils.notify_usage_exists',
+             lambda *_, **__: None),
+            ('nova.compute.utils.notify_about_instance_rebuild',
+             lambda *_, **__: None),
             ('nova.compute.utils.notify_about_instance_action',
              lambda *_, **__: None),
             ('nova.compute.manager.ComputeManager'
@@ -337,27 +351,24 @@ class ComputeHost:
     def evacuate(self, server: str) -> None:
         """Take a server over from a host that is down.
 
-        Only the plugin's part is done, and the host is set: the caller starts
-        the guest.
+        Nova's claim of resources is left out, and with it the new host of the
+        server, which is set afterwards.
         """
         context = self.context()
         instance = self.instance(server)
         instance.task_state = task_states.REBUILDING
         instance.save()
         objects.InstanceAction.action_start(context, server, 'evacuate')
-        with mock.patch.object(self._manager, '_do_rebuild_instance',
-                               autospec=True):
-            self._manager._do_rebuild_instance_with_claim(
-                context, instance, orig_image_ref=None, image_meta=None,
-                injected_files=[], new_pass=None, orig_sys_metadata={},
-                bdms=None, evacuate=True, on_shared_storage=False,
-                preserve_ephemeral=False, migration=None, request_spec=None,
-                allocations={}, scheduled_node=HOST, limits={},
-                rebuild_claim=lambda *_, **__: contextlib.nullcontext(),
-                accel_uuids=[], reimage_boot_volume=False, target_state=None)
+        self._manager._do_rebuild_instance_with_claim(
+            context, instance, orig_image_ref=None,
+            image_meta=instance.image_meta, injected_files=[], new_pass=None,
+            orig_sys_metadata={}, bdms=None, evacuate=True,
+            on_shared_storage=False, preserve_ephemeral=False, migration=None,
+            request_spec=None, allocations={}, scheduled_node=HOST, limits={},
+            rebuild_claim=lambda *_, **__: contextlib.nullcontext(),
+            accel_uuids=[], reimage_boot_volume=False, target_state=None)
         instance.host = instance.node = HOST
         instance.compute_id = 1
-        instance.task_state = None
         instance.save()
 
     def resume(self, server: str) -> None:

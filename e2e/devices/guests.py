@@ -103,6 +103,11 @@ class Libvirt:
             path.unlink()
         return True
 
+    def stop_all(self) -> None:
+        """Kill all guests."""
+        for path in self.files('pid'):
+            self.stop(path.stem)
+
     def failed_writes(self, server: str) -> list[str]:
         """Return the errors of the writes of a server's guests."""
         path = self.path(server, 'failed-writes')
