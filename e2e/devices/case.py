@@ -21,7 +21,17 @@ from nova.db.main import api as db
 from os_brick.initiator.connectors import iscsi, nvmeof
 
 from e2e import processes
-from e2e.devices import compute_host, kernel, records, steps, storage, volumes
+from e2e.devices import (
+    compute_host,
+    hooks,
+    kernel,
+    records,
+    steps,
+    storage,
+    volumes,
+)
+from nova_bdm_cleanup.node.cleanup import triggers
+from nova_bdm_cleanup.node.cleanup.triggers import Trigger
 
 
 @dataclasses.dataclass
@@ -33,6 +43,9 @@ class Result:
     #: Its position in the list of cases.
     number: int = 0
     problems: list[str] = dataclasses.field(default_factory=list)
+    #: Why it does not test the plugin.  No case may end so, not even one that
+    #: has to fail.
+    untested: list[str] = dataclasses.field(default_factory=list)
     #: The facts of the table: (heading, text).
     facts: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     #: The plugin's log lines: event, reason and text.
@@ -153,7 +166,8 @@ class Case:
 
     def connect(self, disk: Disk) -> None:
         """Connect a disk that belongs to no server."""
-        status = self.nova(lambda: self.host.connect(disk.attached), 'none')
+        status = self.nova(lambda: self.host.connect(disk.attached),
+                           disk.server, None, 'none')
         assert not status, 'the disk was not connected:\n' + self._tail()
 
     def discover(self) -> None:
@@ -186,14 +200,31 @@ class Case:
 
     # -- nova-compute ------------------------------------------------------
 
-    def nova(self, function: Callable[[], None], cleanup: str = 'plugin',
+    def nova(self, function: Callable[[], None], server: str,
+             trigger: Trigger | None, cleanup: str = 'plugin',
              kill_before: int | None = None) -> int:
-        """Run a function in a nova-compute that has just started.
+        """Run an operation in a nova-compute that has just started.
 
+        With the plugin, each hook of the trigger must run.
+
+        :param server: the server that the function is about
+        :param trigger: the trigger of the operation; None: it has none
         :param cleanup: the cleanup that it does
         :param kill_before: kill it before this step of its cleanup
         :returns: its exit status
         """
+        called = len(self.host.hooks.calls())
+        status = self._nova(function, cleanup, kill_before)
+        if cleanup == 'plugin' and trigger is not None:
+            self.result.untested += [
+                f'{trigger.name}: the hook {call} was not called, so this '
+                'case does not test the plugin'
+                for call in hooks.missing(
+                    trigger, server, self.host.hooks.calls()[called:])]
+        return status
+
+    def _nova(self, function: Callable[[], None], cleanup: str,
+              kill_before: int | None) -> int:
         self._runs += 1
         path = self.directory / f'steps-{self._runs}'
         path.touch()
@@ -231,8 +262,8 @@ class Case:
         """Reboot a server hard, in a process of its own."""
         began = time.monotonic()
         lines = len(self.host.log())
-        status = self.nova(lambda: self.host.reboot(server), cleanup,
-                           kill_before)
+        status = self.nova(lambda: self.host.reboot(server), server,
+                           triggers.HARD_REBOOT, cleanup, kill_before)
         if not is_setup:
             self.result.reboot = time.monotonic() - began
             self.result.logged += self._plugin_lines(lines)
@@ -240,28 +271,34 @@ class Case:
 
     def start(self, server: str) -> int:
         """Start a stopped server, in a process of its own."""
-        return self._run(lambda: self.host.start_server(server), 'plugin')
+        return self._run(lambda: self.host.start_server(server), server,
+                         triggers.START, 'plugin')
 
     def delete(self, server: str, cleanup: str = 'plugin') -> int:
         """Delete a server, in a process of its own."""
-        return self._run(lambda: self.host.delete(server), cleanup)
+        return self._run(lambda: self.host.delete(server), server,
+                         triggers.DELETE, cleanup)
 
     def evacuate(self, server: str) -> int:
         """Take a server over from another host, in a process of its own."""
-        return self._run(lambda: self.host.evacuate(server), 'plugin')
+        return self._run(lambda: self.host.evacuate(server), server,
+                         triggers.EVACUATE, 'plugin')
 
     def resume(self, server: str, cleanup: str = 'plugin') -> int:
         """Start a guest as when the host boots, in a process of its own."""
-        return self._run(lambda: self.host.resume(server), cleanup)
+        return self._run(lambda: self.host.resume(server), server,
+                         triggers.HOST_BOOT, cleanup)
 
     def detach(self, server: str, volume: str,
                cleanup: str = 'plugin') -> int:
         """Detach a volume, in a process of its own."""
-        return self._run(lambda: self.host.detach(server, volume), cleanup)
+        return self._run(lambda: self.host.detach(server, volume), server,
+                         None, cleanup)
 
-    def _run(self, operation: Callable[[], None], cleanup: str) -> int:
+    def _run(self, operation: Callable[[], None], server: str,
+             trigger: Trigger | None, cleanup: str) -> int:
         lines = len(self.host.log())
-        status = self.nova(operation, cleanup)
+        status = self.nova(operation, server, trigger, cleanup)
         self.result.logged += self._plugin_lines(lines)
         return status
 
@@ -363,6 +400,13 @@ class Case:
         return '\n'.join(self.host.log()[-30:])
 
     # -- the end -----------------------------------------------------------
+
+    def expect_plugin(self, is_used: bool) -> None:
+        """Check that the plugin ran at all, or never."""
+        if is_used != bool(self.host.hooks.calls()):
+            self.result.untested.append(
+                'no hook of the plugin was called' if is_used else
+                'the plugin was called in a case without it')
 
     def clean_up(self) -> None:
         """Remove everything that could affect the next case."""

@@ -42,6 +42,8 @@ class CaseDefinition:
     :ivar run: the case
     :ivar name: its name
     :ivar title: its title in the table
+    :ivar plugin: whether it is about the plugin, whose hooks must then run,
+        or about Nova alone
     :ivar multipath: whether Nova uses multipath
     :ivar disconnects: whether it must fail when nothing is disconnected
     :ivar alone: whether no other case may run at the same time
@@ -51,6 +53,7 @@ class CaseDefinition:
     run: Run
     name: str
     title: str
+    plugin: bool = True
     multipath: bool = False
     disconnects: bool = True
     alone: bool = False
@@ -132,14 +135,14 @@ def _write_reaches(device: str, other: Disk) -> bool:
     return not other.volume.read(offset).startswith('B')
 
 
-@_case(disconnects=False)
+@_case(plugin=False, disconnects=False)
 def cve_row_kept(case: Case) -> None:
     """CVE-2023-2088, no cleanup: Nova before 28, without the plugin."""
     now, _, _ = _reboot_with_reused_lun(case, 'none')
     case.expect(all(now.values()), f'expected all to be true: {now}')
 
 
-@_case(disconnects=False)
+@_case(plugin=False, disconnects=False)
 def cve_builtin(case: Case) -> None:
     """CVE-2023-2088, Nova's own cleanup: Nova 28 and later, without the
     plugin.
@@ -697,7 +700,7 @@ def _delete_former_server(case: Case, cleanup: str) -> _Neighbour:
     return neighbour
 
 
-@_case(disconnects=False)
+@_case(plugin=False, disconnects=False)
 def delete_stock(case: Case) -> None:
     """A server is deleted; its former disk is attached to another guest of
     this host, without the plugin.
@@ -896,7 +899,7 @@ for _operation in _LATER:
             'booted': 'this host boots while Cinder is silent',
             'rebooted': 'the server is rebooted while Cinder is silent',
             'detached': 'the owner detaches the disk'}[_operation],
-        disconnects=False))
+        plugin=False, disconnects=False))
 
 
 # -- SIGKILL between any two steps -----------------------------------------

@@ -121,8 +121,9 @@ def _row(result: Any) -> list[str]:
         facts.pop(heading, '') for heading in ('before', 'after',
                                                'next reboot'))
     more = '; '.join(f'{heading}: {text}' for heading, text in facts.items())
-    if result['problems']:
-        more = 'FAILED: ' + ' '.join(result['problems'][0].split())
+    problems = [*result['untested'], *result['problems']]
+    if problems:
+        more = 'FAILED: ' + ' '.join(problems[0].split())
     seconds = '' if result['reboot'] is None else f'{result["reboot"]:.0f}'
     return [result['title'], before, after, _sentence(more),
             result['events'], next_reboot, seconds]

@@ -48,7 +48,7 @@ from oslo_log import formatters, log as logging
 from oslo_privsep import priv_context
 import sqlalchemy
 
-from e2e.devices import fakes, guests, storage, volumes
+from e2e.devices import fakes, guests, hooks, storage, volumes
 from nova_bdm_cleanup.node import options
 from nova_bdm_cleanup.node.hooks import installation
 
@@ -89,7 +89,7 @@ backend = nova.keymgr.conf_key_mgr.ConfKeyManager
 fixed_key = 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
 [bdm_cleanup]
 mode = enforce
-triggers = start, move, delete
+triggers = start, host_boot, move, delete
 # The machine is slow, and os-brick waits a minute for what does not answer.
 timeout = 600
 settle_time = 0
@@ -211,6 +211,8 @@ class ComputeHost:
         self.cinder = cinder
         self.libvirt = guests.Libvirt(directory / 'libvirt')
         self._log = directory / 'nova.log'
+        #: The calls of the plugin's handlers.
+        self.hooks = hooks.Record(directory / 'hooks')
         shutil.copy(_TEMPLATE, directory / 'nova.sqlite')
         (directory / 'instances').mkdir()
         (directory / 'lock').mkdir()
@@ -305,7 +307,7 @@ class ComputeHost:
         # They are made on first use, with or without multipath.
         driver.volume_drivers.clear()
         if cleanup == 'plugin':
-            installation.install(options.settings(CONF).triggers)
+            self.hooks.install(options.settings(CONF).triggers)
         elif cleanup == 'none':
             _set('nova.compute.manager.ComputeManager._delete_dangling_bdms',
                  lambda *_: None)

@@ -139,6 +139,8 @@ def _run_case(definition: cases.CaseDefinition, manager: Any,
     except BaseException:
         result.problems.append(traceback.format_exc())
     signal.alarm(0)
+    if case is not None:
+        case.expect_plugin(definition.plugin)
     result.problems += unrelated.problems()
     result.seconds = time.monotonic() - began
     result.events = case_module.events(result.logged)
@@ -168,12 +170,14 @@ def _report(definition: cases.CaseDefinition, disconnects: bool) -> bool:
         _print(f'{definition.name}: ended without a result')
         return False
     result = json.loads(path.read_text())
-    passed = not result['problems']
+    passed = not (result['problems'] or result['untested'])
     _print(f'{"passed" if passed else "FAILED"} {result["seconds"]:5.1f} s  '
            f'{definition.name}: {definition.title}')
     facts = [*result['facts'], ['events in the log', result['events']]]
     for heading, text in facts:
         _print(f'            {heading}: {text}')
+    for problem in result['untested']:
+        _print(f'          ! {problem}')
     for problem in result['problems']:
         # The last line of an expected failure says enough.
         lines = problem.rstrip().splitlines()[0 if disconnects else -1:]
@@ -183,7 +187,7 @@ def _report(definition: cases.CaseDefinition, disconnects: bool) -> bool:
             _print(f'          > {line}')
     if not disconnects and passed:
         _print('          ! passed although nothing was disconnected')
-    return passed == disconnects
+    return passed == disconnects and not result['untested']
 
 
 def _print(text: str) -> None:
