@@ -5,7 +5,7 @@ Property tests are deterministic: each run uses the same few examples.  A
 failing example is shown as found, because shrinking it may take minutes.  To
 use random examples, and this number of them for each test::
 
-    NOVA_BDM_CLEANUP_EXAMPLES=20000 stestr run properties
+    NOVA_BDM_CLEANUP_EXAMPLES=20000 stestr run promises
 """
 
 from __future__ import annotations

@@ -10,15 +10,20 @@ of that project about the server.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import dataclasses
+import functools
+import pprint
+from typing import Any
 
 import hypothesis
 from hypothesis import strategies as st
+from testtools import content
 
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.facts import Policy, WitnessAnswer
 from nova_bdm_cleanup.rules.reasons import REMOVED
-from nova_bdm_cleanup.tests.unit import make
+from nova_bdm_cleanup.tests.unit import base, make
 from nova_bdm_cleanup.tests.unit.node.cleanup import fakes
 
 
@@ -26,6 +31,59 @@ def profile(share: float = 1.0) -> hypothesis.settings:
     """Return settings for a test that uses this share of the examples."""
     return hypothesis.settings(max_examples=max(
         10, int(hypothesis.settings.default.max_examples * share)))
+
+
+#: Whether each run uses the same examples.
+_IS_REPEATED = hypothesis.settings.default.derandomize
+
+
+class Shared:
+    """A few examples that all tests of a process share.
+
+    To draw an example takes much longer than to check it.  With random
+    examples each test draws its own: Hypothesis can reduce only those.
+
+    :param share: their share of the examples
+    """
+
+    def __init__(self, strategy: st.SearchStrategy, share: float) -> None:
+        self._strategy = strategy
+        self._share = share
+
+    @functools.cached_property
+    def examples(self) -> list[Any]:
+        found: list[Any] = []
+
+        @profile(self._share)
+        @hypothesis.given(self._strategy)
+        def draw(example):
+            found.append(example)
+
+        draw()
+        return found
+
+    def strategy(self) -> st.SearchStrategy:
+        """Return a strategy for tests that draw something else, too."""
+        if not _IS_REPEATED:
+            return self._strategy
+        return st.deferred(lambda: st.sampled_from(self.examples))
+
+    def each(self, test: Callable[..., None]) -> Callable[..., None]:
+        """Run a test with each of them."""
+        if not _IS_REPEATED:
+            return profile()(hypothesis.given(self._strategy)(test))
+
+        @functools.wraps(test)
+        def run(case: base.TestCase) -> None:
+            for example in self.examples:
+                try:
+                    test(case, example)
+                except Exception:
+                    case.addDetail('example', content.text_content(
+                        pprint.pformat(example)))
+                    raise
+
+        return run
 
 
 VOLUMES = ('volume-1', 'volume-2', 'volume-3')
@@ -113,7 +171,7 @@ _foreign_records = _kinds(*(
 _noise = st.integers(0, 3).map(lambda n: max(0, n - 1))
 
 #: Which attachment a mapping carries: mostly one of its volume.
-_carried = _kinds((6, 'of its volume'), (1, 'any'), (1, None),
+_carried = _kinds((6, 'of its volume'), (3, 'any'), (1, None),
                   (1, 'attachment-gone'))
 
 _servers = _kinds((9, make.server()), (1, make.server(is_locked=True)))
@@ -123,6 +181,7 @@ _swaps = _kinds((12, facts.Ending.SUCCESS), (2, facts.Ending.FAILURE),
 
 _OTHERS = {'server_id': make.OTHER_SERVER}
 _RESERVED = {'status': 'reserved', 'connected': False}
+_ATTACHING = {'status': 'attaching'}
 _AVAILABLE = {'status': 'available'}
 _YOUNG = {'has_connection_info': False, 'created_at': make.ago(5)}
 _UNCONNECTED = {'has_connection_info': False}
@@ -152,12 +211,16 @@ _stories = _kinds(*((1, story) for story in (
     ({}, [_OTHERS], [(-1, {})]),
     ({}, [_OTHERS], [(-1, _ROOT)]),
     ({'multiattach': True}, [_OTHERS, _OTHERS], [(-1, {})]),
+    (_AVAILABLE, [_OTHERS], [(-1, {})]),
+    (_AVAILABLE, [], [(-1, {'source_type': 'snapshot'})]),
+    (None, [], [(-1, {'source_type': 'blank'})]),
     # Under way
+    ({'multiattach': True}, [{}, {**_OTHERS, **_RESERVED}], [(0, {})]),
     (_AVAILABLE, [], [(None, _YOUNG)]),
     ({'status': 'reserved'}, [_RESERVED], [(None, _YOUNG)]),
     ({'status': 'reserved'}, [_RESERVED], [(0, _YOUNG)]),
     ({'status': 'detaching'}, [{}], [(0, {})]),
-    ({'status': 'attaching'}, [{'status': 'attaching'}], [(0, {})]),
+    (_ATTACHING, [_ATTACHING], [(0, {})]),
     ({'migration_status': 'migrating'}, [{}], [(0, {})]),
     ({'status': 'attaching', 'updated_at': make.ago(7200)}, [], [(-1, {})]),
     # Died half way: a second attach of the volume, a migration, a swap
@@ -175,6 +238,8 @@ _stories = _kinds(*((1, story) for story in (
     ({'status': 'reserved', 'updated_at': make.ago(7200)}, [_RESERVED],
      [(-1, {})]),
     ({'multiattach': True}, [_OTHERS, _RESERVED], [(-1, {})]),
+    ({'multiattach': True}, [_OTHERS, _ATTACHING], [(1, {})]),
+    ({}, [_ATTACHING, _ATTACHING], [(-1, {})]),
     # An attach whose answer was lost, and a second one
     ({}, [{}], [(0, {}), (None, _UNCONNECTED)]),
     ({}, [{}], [(0, {}), (-1, _UNCONNECTED)]),
