@@ -411,6 +411,10 @@ FATES: dict[str, Any] = {
 }
 
 
+#: Of the store that the model is compared with, in bytes.
+LIMIT = MIB
+
+
 class JournalMachine(stateful.RuleBasedStateMachine):
     """Any sequence of changes to a journal, checked against a model."""
 
@@ -425,7 +429,7 @@ class JournalMachine(stateful.RuleBasedStateMachine):
         shutil.rmtree(self.directory)
 
     def journal(self):
-        return Journal(self.path, 4 * MIB, lambda: self.now)
+        return Journal(self.path, LIMIT, lambda: self.now)
 
     def attempt(self, fate, func, *args):
         """Return whether the change was made; a crash ends open entries."""
@@ -441,7 +445,7 @@ class JournalMachine(stateful.RuleBasedStateMachine):
     fates = st.sampled_from(['well', 'well', 'well', 'failure', 'crash'])
 
     @stateful.rule(amount=st.integers(0, 4), limit=st.integers(0, 12),
-                   size=st.sampled_from([10, MIB]), fate=fates)
+                   size=st.sampled_from([10, LIMIT // 4]), fate=fates)
     def begin(self, amount, limit, size, fate):
         def write():
             entry = begin(self.journal(), *removals(amount, limit),
@@ -509,7 +513,7 @@ class JournalMachine(stateful.RuleBasedStateMachine):
             assert (entry.time, entry.outcome) == (
                 known['time'], known['outcome'])
             assert [s.name for s in entry.steps] == known['steps']
-        assert not found or os.path.getsize(self.path) <= 4 * MIB
+        assert not found or os.path.getsize(self.path) <= LIMIT
 
 
 class ClockTest(base.TestCase):
