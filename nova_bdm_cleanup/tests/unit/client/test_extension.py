@@ -34,11 +34,14 @@ import contextlib, gc, io, json, os, sys
 from cinderclient.v3 import client
 from openstackclient import shell
 from nova_bdm_cleanup.client import output
-with contextlib.redirect_stderr(io.StringIO()):
+with contextlib.redirect_stderr(io.StringIO()), \\
+        contextlib.redirect_stdout(io.StringIO()):
     # Fails, but has every plugin loaded.
     shell.main(['--os-auth-type=password', '--os-username=x',
                 '--os-password=x', '--os-auth-url=http://127.0.0.1:9',
                 'bdm', 'audit'])
+    # Reads the metadata of every package that is installed.
+    shell.main(['help', 'bdm', 'audit'])
 gc.freeze()
 for line in sys.stdin:
     order = json.loads(line)
