@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
+import fixtures
 from keystoneauth1 import session as ksa_session
 
 from nova_bdm_cleanup.client.cloud import inspection
@@ -24,6 +27,10 @@ class CloudCase(base.TestCase):
 
     def setUp(self) -> None:
         super().setUp()
+        # It waits before it repeats a request.
+        self.useFixture(fixtures.MockPatchObject(
+            ksa_session, 'time', mock.Mock(
+                wraps=time, sleep=lambda seconds: None)))
         self.cloud = LoopbackCloud(self.page)
         self.alpha = self.cloud.server('alpha')
         self.beta = self.cloud.server('beta')
