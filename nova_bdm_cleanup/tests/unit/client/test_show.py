@@ -43,6 +43,12 @@ class ShowBdmTest(commandcase.CommandCase):
             [(r['Verdict'], r['Attachment in Cinder'], r['Hard Reboot'],
               r['Connects']) for r in rows])
 
+    def test_a_mapping_too_many(self) -> None:
+        """Show that only a reboot tells whether Nova ever connected it."""
+        self.cloud.mapping(self.alpha, self.disk, loopback.uid('lost'))
+        self.assertIn('removes it if Nova never connected it', [
+            row['Hard Reboot'] for row in self.bdm('show', 'alpha')[1]])
+
     def reserve_elsewhere(self) -> None:
         """Reserve the volume for another server, just now."""
         self.break_volume()
