@@ -37,6 +37,13 @@ class LoopbackServer(fixtures.Fixture):
         self.projects = {'own': 'ours', 'other': 'theirs'}
 
     def _setUp(self) -> None:
+        # No proxy and no password of the machine is for this server.  requests
+        # would look for them in the whole environment with each request.
+        self.useFixture(fixtures.MockPatch(
+            'requests.sessions.get_environ_proxies',
+            lambda url, no_proxy=None: {}))
+        self.useFixture(fixtures.MockPatch(
+            'requests.sessions.get_netrc_auth', lambda url: None))
         #: Set when the test is over, so that hanging handlers stop.
         self.over = threading.Event()
         server = _Server(self)
