@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The policy that is shipped for Cinder, without some of its rules."""
+"""The policy that is shipped for Cinder, rule by rule."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 import dataclasses
 import functools
 import itertools
@@ -11,6 +11,7 @@ from typing import Any, Callable
 
 from oslo_upgradecheck.upgradecheck import Code
 import testscenarios
+import testtools
 
 from nova_bdm_cleanup.node.audit.cinder import AuditCinder
 from nova_bdm_cleanup.node.instance import mapping_of
@@ -18,41 +19,74 @@ from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.api import Api
 from nova_bdm_cleanup.openstack.cinder import NOVA_CONF, VOLUME_MICROVERSION
 from nova_bdm_cleanup.rules.facts import Answers, Volume
-from nova_bdm_cleanup.tests.cloud import fixture, identity
-from nova_bdm_cleanup.tests.functional import scenario, test_policy
+from nova_bdm_cleanup.tests.cloud import cinder, fixture, identity
+from nova_bdm_cleanup.tests.functional import scenario
+from nova_bdm_cleanup.tests.functional.test_policy import (
+    EVERYTHING,
+    MEMBER,
+    PolicyTestCase,
+    SAMPLE,
+    USER,
+)
 
 Question = Callable[[AuditCinder], Any]
 
 load_tests = testscenarios.load_tests_apply_scenarios
 
+#: The rules without which a reboot does less, what it then does not clean, and
+#: a word of what ``check`` says.
+LESS: dict[str, tuple[Iterable[str], str]] = {
+    'bdm_cleanup': (EVERYTHING, 'context_is_admin'),
+    'bdm_cleanup_or_reader': (EVERYTHING, 'volume:get_all'),
+    'bdm_cleanup_or_member': (('stale', 'reserved'), 'attachments'),
+    'context_is_admin': (EVERYTHING, 'context_is_admin'),
+    'volume:get_all': (EVERYTHING, 'volume:get_all'),
+    'volume:get': (('available', 'elsewhere'), 'volume:get'),
+    'volume_extension:volume_tenant_attribute': (
+        ('stale', 'reserved'), 'volume_extension:volume_tenant_attribute'),
+    'volume:attachment_delete': (('stale', 'reserved'), 'attachments'),
+    'volume:attachment_complete': (('reserved',), 'attachments')}
+#: The rules without which the user may do more.
+MORE = {'admin_api', 'admin_or_owner'}
 
-class WithoutARuleTest(test_policy.PolicyTestCase):
+
+def sample_without(*rules: str) -> dict[str, str]:
+    """Return the sample without some rules.
+
+    Those that others refer to stay, for all users but this one.
+    """
+    return {name: rule.replace(' or rule:bdm_cleanup', '')
+            if name in rules else rule for name, rule in SAMPLE.items()
+            if name not in rules or name.startswith('bdm_cleanup_or_')}
+
+
+class WithoutARuleTest(PolicyTestCase):
     """All rules of the sample but one."""
 
-    scenarios = [(rule, {'rule': rule}) for rule in test_policy.SAMPLE]
+    scenarios = [(rule, {'rule': rule}) for rule in SAMPLE]
     rule: str
 
     def test_rule(self):
         """Remove nothing wrong, fail no reboot, and say what is missing."""
         damage = self.create_damage()
-        self.set_policy(test_policy.sample_without(self.rule))
-        less, word = test_policy.LESS.get(self.rule, ((), 'attachments'))
+        self.set_policy(sample_without(self.rule))
+        less, word = LESS.get(self.rule, ((), 'attachments'))
         code, details = self.check_cinder()
         self.assertEqual(Code.SUCCESS if word == 'attachments'
                          else Code.FAILURE, code, details)
         self.assertIn(word, details)
-        self.assertEqual(test_policy.EVERYTHING.difference(less),
+        self.assertEqual(EVERYTHING.difference(less),
                          self.reboot_all(damage))
 
 
-class SubsetTest(test_policy.PolicyTestCase):
+class SubsetTest(PolicyTestCase):
     """Every set of the sample's rules, and every look at Cinder.
 
     Each answer is that which an administrator gets, or there is none.
     """
 
     scenarios = [(user.roles[-1], {'user': user})
-                 for user in (test_policy.USER, test_policy.MEMBER)]
+                 for user in (USER, MEMBER)]
     user: identity.Caller
 
     def setUp(self):
@@ -107,12 +141,12 @@ class SubsetTest(test_policy.PolicyTestCase):
         self.assertNotIn(None, expected)
         # Those of the questions.
         rules = sorted(
-            rule for rule in test_policy.LESS if rule == 'context_is_admin'
+            rule for rule in LESS if rule == 'context_is_admin'
             or ':' in rule and 'attachment_' not in rule)
         answered = set()
         for number in range(len(rules) + 1):
             for without in itertools.combinations(rules, number):
-                self.set_policy(test_policy.sample_without(*without))
+                self.set_policy(sample_without(*without))
                 found = self.ask(self.user)
                 for one, other in zip(found, expected):
                     if one is not None:
@@ -135,3 +169,58 @@ def _comparable(answer: Any) -> Any:
                 sorted(answer.attachments, key=lambda a: a.id))
     return (dataclasses.replace(answer, project=None)
             if isinstance(answer, Volume) else answer)
+
+
+class ReachTest(testtools.TestCase):
+    """Rights of users with the sample, by each rule of Cinder."""
+
+    def allowed(self, roles: Iterable[str], *policies: Mapping[str, str],
+                new_defaults: bool = True) -> list[list[set[str]]]:
+        """Return the rules that hold for other projects, and for the own."""
+        found = iter(cinder.allowed([
+            {'rules': rules, 'roles': list(roles), 'project': project,
+             'new_defaults': new_defaults}
+            for rules in policies for project in ('another', 'own')]))
+        return [[next(found), next(found)] for _ in policies]
+
+    @staticmethod
+    def with_old_defaults(rules: Mapping[str, str]) -> dict[str, str]:
+        """Return the sample as its comment says for old defaults."""
+        return {name: rule + ' or rule:admin_or_owner' * name.startswith(
+            'bdm_cleanup_or_') for name, rule in rules.items()}
+
+    def test_every_rule_is_needed(self):
+        self.assertEqual(set(SAMPLE), MORE.union(LESS))
+
+    def test_user(self):
+        (nothing, _), (some, _) = self.allowed(USER.roles, {}, SAMPLE)
+        self.assertEqual(set(), nothing)
+        self.assertEqual({name for name in LESS if ':' in name}
+                         | {'context_is_admin'}, some)
+
+    def test_user_with_old_defaults(self):
+        (before, _), (some, _) = self.allowed(
+            USER.roles, {}, self.with_old_defaults(SAMPLE),
+            new_defaults=False)
+        self.assertEqual({name for name in LESS if ':' in name}
+                         | {'context_is_admin'}, some - before)
+
+    def test_without_what_narrows(self):
+        (some, _), (more, _) = self.allowed(
+            USER.roles, SAMPLE, sample_without('admin_api'))
+        self.assertIn('volume:force_delete', more - some)
+        (some, _), (more, _) = self.allowed(USER.roles, *map(
+            self.with_old_defaults,
+            (SAMPLE, sample_without('admin_or_owner'))), new_defaults=False)
+        self.assertIn('volume:delete', more - some)
+
+    def test_others(self):
+        """Take nothing from other users, and give them nothing."""
+        for roles in (identity.ADMIN, identity.MEMBER, ('reader',),
+                      ('service',), ('custom',)):
+            before, after = self.allowed(roles, {}, SAMPLE)
+            self.assertEqual(before, after, roles)
+            before, after = self.allowed(
+                roles, {}, self.with_old_defaults(SAMPLE),
+                new_defaults=False)
+            self.assertEqual(before, after, roles)

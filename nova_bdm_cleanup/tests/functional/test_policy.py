@@ -6,13 +6,12 @@ The rules are those of the sample that is shipped, with Cinder's policy engine.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 import dataclasses
 from typing import Any
 
 from cinderclient import exceptions as cinder_exceptions
 from oslo_upgradecheck.upgradecheck import Code
-import testtools
 import yaml
 
 from nova_bdm_cleanup.admin import check
@@ -30,33 +29,9 @@ MEMBER = dataclasses.replace(USER, roles=(*USER.roles, *identity.MEMBER))
 
 SAMPLE: dict[str, str] = yaml.safe_load(
     (base.CHECKOUT / POLICY_SAMPLE).read_text())
-#: The rules without which a reboot does less, what it then does not clean, and
-#: a word of what ``check`` says.
+#: What is cleaned with all rules.
 EVERYTHING = frozenset(('available', 'elsewhere', 'deleted', 'stale',
                         'reserved'))
-LESS: dict[str, tuple[Iterable[str], str]] = {
-    'bdm_cleanup': (EVERYTHING, 'context_is_admin'),
-    'bdm_cleanup_or_reader': (EVERYTHING, 'volume:get_all'),
-    'bdm_cleanup_or_member': (('stale', 'reserved'), 'attachments'),
-    'context_is_admin': (EVERYTHING, 'context_is_admin'),
-    'volume:get_all': (EVERYTHING, 'volume:get_all'),
-    'volume:get': (('available', 'elsewhere'), 'volume:get'),
-    'volume_extension:volume_tenant_attribute': (
-        ('stale', 'reserved'), 'volume_extension:volume_tenant_attribute'),
-    'volume:attachment_delete': (('stale', 'reserved'), 'attachments'),
-    'volume:attachment_complete': (('reserved',), 'attachments')}
-#: The rules without which the user may do more.
-MORE = {'admin_api', 'admin_or_owner'}
-
-
-def sample_without(*rules: str) -> dict[str, str]:
-    """Return the sample without some rules.
-
-    Those that others refer to stay, for all users but this one.
-    """
-    return {name: rule.replace(' or rule:bdm_cleanup', '')
-            if name in rules else rule for name, rule in SAMPLE.items()
-            if name not in rules or name.startswith('bdm_cleanup_or_')}
 
 
 class PolicyTestCase(scenario.ScenarioTestCase):
@@ -176,58 +151,3 @@ class RoundTest(_AuditRoundTestCase, PolicyTestCase):
         server, volume = self.create_damage()['available']
         self.assertIn(('found', 'volume-available', server.id, volume),
                       self.run_two_rounds())
-
-
-class ReachTest(testtools.TestCase):
-    """Rights of users with the sample, by each rule of Cinder."""
-
-    def allowed(self, roles: Iterable[str], *policies: Mapping[str, str],
-                new_defaults: bool = True) -> list[list[set[str]]]:
-        """Return the rules that hold for other projects, and for the own."""
-        found = iter(cinder.allowed([
-            {'rules': rules, 'roles': list(roles), 'project': project,
-             'new_defaults': new_defaults}
-            for rules in policies for project in ('another', 'own')]))
-        return [[next(found), next(found)] for _ in policies]
-
-    @staticmethod
-    def with_old_defaults(rules: Mapping[str, str]) -> dict[str, str]:
-        """Return the sample as its comment says for old defaults."""
-        return {name: rule + ' or rule:admin_or_owner' * name.startswith(
-            'bdm_cleanup_or_') for name, rule in rules.items()}
-
-    def test_every_rule_is_needed(self):
-        self.assertEqual(set(SAMPLE), MORE.union(LESS))
-
-    def test_user(self):
-        (nothing, _), (some, _) = self.allowed(USER.roles, {}, SAMPLE)
-        self.assertEqual(set(), nothing)
-        self.assertEqual({name for name in LESS if ':' in name}
-                         | {'context_is_admin'}, some)
-
-    def test_user_with_old_defaults(self):
-        (before, _), (some, _) = self.allowed(
-            USER.roles, {}, self.with_old_defaults(SAMPLE),
-            new_defaults=False)
-        self.assertEqual({name for name in LESS if ':' in name}
-                         | {'context_is_admin'}, some - before)
-
-    def test_without_what_narrows(self):
-        (some, _), (more, _) = self.allowed(
-            USER.roles, SAMPLE, sample_without('admin_api'))
-        self.assertIn('volume:force_delete', more - some)
-        (some, _), (more, _) = self.allowed(USER.roles, *map(
-            self.with_old_defaults,
-            (SAMPLE, sample_without('admin_or_owner'))), new_defaults=False)
-        self.assertIn('volume:delete', more - some)
-
-    def test_others(self):
-        """Take nothing from other users, and give them nothing."""
-        for roles in (identity.ADMIN, identity.MEMBER, ('reader',),
-                      ('service',), ('custom',)):
-            before, after = self.allowed(roles, {}, SAMPLE)
-            self.assertEqual(before, after, roles)
-            before, after = self.allowed(
-                roles, {}, self.with_old_defaults(SAMPLE),
-                new_defaults=False)
-            self.assertEqual(before, after, roles)
