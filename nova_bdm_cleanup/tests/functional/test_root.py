@@ -27,26 +27,3 @@ class RootTest(scenario.ScenarioTestCase):
         self.check_kept(server, view, 'available')
         self.assert_removed(view, lost, 'volume-available')
         self.assert_healthy(view, kept)
-
-    def test_volumes_created_by_nova(self):
-        """Keep volumes that Nova made from an image, a snapshot or nothing."""
-        sources = ('image', 'blank', 'snapshot')
-        server = self.create_server(*[fixture.Disk(source=source)
-                               for source in sources], fixture.Disk())
-        view = self.reboot(server)
-        self.assert_healthy(view, *server.volumes)
-        self.assertEqual([], self.log_lines(server))
-
-        for volume in server.volumes:
-            self.cloud.lose_attachment(server, volume)
-        view = self.reboot(server)
-        for source, volume in zip(sources, server.volumes):
-            line, _ = self.assert_finding(
-                server, volume, ('WARNING', 'kept', 'volume-available'),
-                ('WARNING', 'not-connected', 'volume-available'))
-            self.assertIn('"volume" as source and destination',
-                          line.text)
-            self.assert_dangling(view, volume)
-            self.assertFalse(view.has_disk(volume))
-            self.assertEqual(source, view.block_device(volume).source_type)
-        self.assert_removed(view, server.volumes[3], 'volume-available')
