@@ -88,6 +88,8 @@ class Decision:
     subject: int | None = None
     others: tuple[int, ...] = ()
     step: int = 0
+    #: The last option is a kill that leads to the state after another one.
+    is_kill_known: bool = False
     #: The actor that continued and its step, if it was not interrupted.
     actor: str = ''
     done: Footprint | None = None
@@ -214,6 +216,9 @@ class Scheduler:
         #: States that earlier schedules have reached; None: equivalent
         #: schedules are not skipped.
         self.visited: set[object] | None = None
+        #: Returns whether the bound allows one more cost.
+        self.may_add: Callable[[Sequence[str | None], str], bool] = (
+            lambda costs, cost: True)
         #: The process was killed inside the cleanup.
         self.was_cleaning = False
         #: No more failures and preemptions.
@@ -394,6 +399,7 @@ class Scheduler:
             made = self.decisions[-1]
             made.subject, made.step = actor.number, self._steps
             made.others = tuple(other.number for other in others)
+            made.is_kill_known = is_killable and self._is_kill_known()
         if not chosen:
             self._open_decision = made if len(costs) > 1 else None
             return None
@@ -408,6 +414,28 @@ class Scheduler:
                       f'{point.description})')
         self._kill()
         return actor
+
+    def _is_kill_known(self) -> bool:
+        """Return whether another schedule is killed in the same state.
+
+        This holds only where no actor of another process is in the middle of
+        an operation: then the state alone decides what follows.
+        """
+        costs = [d.costs[d.chosen] for d in self.decisions]
+        if (self.visited is None
+                or len(self.decisions) <= max(self._choices, default=-1) + 1
+                or not self.may_add(costs, FAILURE)):
+            return False
+        left = [a for a in self.actors if not a.is_over and not (
+            a.is_under_way and a.process == self.killable_process)]
+        if any(a.is_under_way for a in left):
+            return False
+        state = ('killed', self.fingerprint(), tuple(a.name for a in left),
+                 any(a.is_cleaning for a in self.actors),
+                 costs.count(PREEMPTION), costs.count(FAILURE))
+        is_known = state in self.visited
+        self.visited.add(state)
+        return is_known
 
     def _is_new(self, *what: object) -> bool:
         if what in self._offered_failures:

@@ -84,14 +84,17 @@ def _ignore_step(actor: str, step: str) -> None:
 
 def run_schedule(harness: Harness, scenario: Scenario, choices: Choices,
                  on_step: Callable[[str, str], None] = _ignore_step,
-                 reached: ReachedStates | None = None) -> Run:
+                 reached: ReachedStates | None = None,
+                 bounds: Bounds = ()) -> Run:
     """Run one schedule, from the start to the end.
 
     :param reached: to skip it if another schedule is equivalent
+    :param bounds: the bounds of the other schedules
     """
     scheduler = Scheduler(choices, on_step)
     if reached is not None:
         scheduler.visited = reached.visited
+        scheduler.may_add = lambda costs, cost: _allow(bounds, [*costs, cost])
     scheduler.killable_process = COMPUTE
     world = harness.world = World(scheduler)
     cloud = Cloud(world, harness.manager(scenario.release, scenario.triggers))
@@ -170,6 +173,11 @@ class _Alternative:
     def cost(self) -> str | None:
         return self.decision.costs[self.option]
 
+    @property
+    def is_known_kill(self) -> bool:
+        return (self.decision.is_kill_known
+                and self.option == len(self.decision.costs) - 1)
+
     def is_one_step_earlier(self, bounds: Bounds) -> bool:
         """Return whether the same interruption one step later is equivalent.
 
@@ -215,7 +223,7 @@ def schedules(harness: Harness, scenario: Scenario, bounds: Bounds,
     footprints = _Footprints()
     waiting: list[_Alternative] = []
     needless: list[_Alternative] = []
-    run = run_schedule(harness, scenario, {}, reached=reached)
+    run = run_schedule(harness, scenario, {}, reached=reached, bounds=bounds)
     while True:
         yield run
         footprints.add(run)
@@ -231,11 +239,13 @@ def schedules(harness: Harness, scenario: Scenario, bounds: Bounds,
         if not waiting:
             return
         alternative = waiting.pop()
-        if reached is not None and alternative.is_one_step_earlier(bounds):
+        if reached is not None and (
+                alternative.is_known_kill
+                or alternative.is_one_step_earlier(bounds)):
             run = Run(alternative.choices, (), is_skipped=True)
         else:
             run = run_schedule(harness, scenario, alternative.choices,
-                               reached=reached)
+                               reached=reached, bounds=bounds)
             alternative.record(run, bounds)
 
 
