@@ -342,6 +342,8 @@ def main() -> int:
     # A polite kill has to clean up just like Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
+        if len(arguments.names) > 1:
+            build_side_by_side(*arguments.names)
         for name in arguments.names:
             print(interpreter(name))
     except EnvironmentFailure as failure:

@@ -171,7 +171,7 @@ def unit_environment(python: str) -> pathlib.Path:
         shutil.rmtree(path, ignore_errors=True)
         _run([python, '-m', 'venv', str(path)])
         _run([str(interpreter), '-m', 'pip', 'install', '--quiet',
-              '--no-input', '--disable-pip-version-check',
+              '--no-input', '--disable-pip-version-check', '--no-compile',
               *(f'--requirement={name}' for name in REQUIREMENTS)])
         stamp.write_text(wanted, encoding='ascii')
     return interpreter

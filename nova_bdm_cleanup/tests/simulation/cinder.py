@@ -2,7 +2,7 @@
 """Model of Cinder, and of a back end that reuses its LUNs.
 
 Each method is atomic in Cinder.  Results and refusals were measured on a real
-Cinder; ``functional.test_model`` compares them.
+Cinder; ``rig.test_model`` compares them.
 """
 
 from __future__ import annotations
