@@ -65,7 +65,7 @@ class ShelveTest(moving.MoveTestCase):
         self.unshelve(server)
         self.check_moved(server, lost, self.host_of(server))
 
-    def test_limit(self):
+    def test_shelve_over_the_limit_is_refused(self):
         self.set_options(max_removals_per_hour=1)
         first, lost = self.damaged_server('attachment-deleted', root='image')
         self.check_shelved(first, lost)
@@ -74,7 +74,7 @@ class ShelveTest(moving.MoveTestCase):
         self.set_options(max_removals_per_hour=2)
         self.check_shelved(second, lost)
 
-    def test_unwritable_store(self):
+    def test_shelve_without_journal_is_refused(self):
         server, lost = self.damaged_server('attachment-deleted', root='image')
         self.block_store()
         self.check_shelve_refused(server, lost)
@@ -93,7 +93,7 @@ class ShelveTest(moving.MoveTestCase):
         self.cloud.row(server, lost).destroy()
         self.check_shelved(server, lost)
 
-    def test_root_disk(self):
+    def test_dangling_root_disk_refuses_the_shelve(self):
         server = self.healthy_server()
         self.cloud.lose_attachment(server, server.root)
         self.shelve(server)
@@ -122,14 +122,14 @@ class UnshelveTest(moving.MoveTestCase):
         self.check_moved(server, lost, self.host_of(server))
         self.assertEqual({self.host_of(server)}, self.allocated_hosts(server))
 
-    def test_unwritable_store(self):
+    def test_unshelve_without_journal_is_refused(self):
         server, lost = self.shelved_server()
         self.block_store()
         self.check_unshelve_refused(server, lost)
         self.free_store()
         self.check_unshelved(server, lost)
 
-    def test_what_remove_does_not_select(self):
+    def test_reason_not_selected_refuses_the_unshelve(self):
         server, lost = self.shelved_server()
         self.set_options(remove=['missing'])
         self.check_unshelve_refused(server, lost)
@@ -151,14 +151,14 @@ class RevertTest(moving.MoveTestCase):
         self.assertEqual({HERE, THERE}, self.allocated_hosts(server))
         return server, lost
 
-    def test_then_revert(self):
+    def test_refused_revert_succeeds_later(self):
         server, lost = self.refuse_revert(self.migrate)
         self.set_options(remove=ALL)
         self.revert(server)
         self.check_moved(server, lost, HERE)
         self.assertEqual({HERE}, self.allocated_hosts(server))
 
-    def test_then_confirm(self):
+    def test_refused_revert_can_be_confirmed(self):
         server, lost = self.refuse_revert(self.resize)
         spec = objects.RequestSpec.get_by_instance_uuid(
             self.cloud.nova.context(), server.id)
@@ -188,7 +188,7 @@ class MigrationTest(moving.MoveTestCase):
         self.migrate(victim)
         self.assertIsNone(self.check_moved(victim, lost).block_device(lost))
 
-    def test_words(self):
+    def test_fault_names_no_server_of_another_project(self):
         """Tell the owner nothing of a server of another project."""
         server, lost = self.damaged_server('attachment-deleted')
         neighbour, theirs = self.add_neighbour(
@@ -207,7 +207,7 @@ class MigrationTest(moving.MoveTestCase):
         for secret in (neighbour.id, theirs):
             self.assertNotIn(secret, told)
 
-    def test_across_cells(self):
+    def test_move_across_cells_is_refused_before_power_off(self):
         """Refuse before the guest is off."""
         server, lost = self.damaged_server('attachment-deleted')
         self.start_recording()

@@ -108,31 +108,31 @@ class MoveTableTest(moving.MoveTestCase):
         super().setUp()
         self.ignore_actions()
 
-    def test_cold_migration(self):
+    def test_cold_migration_ends_as_the_page_says(self):
         self.check_operation(0, None, self.migrate, self.confirm)
 
-    def test_resize(self):
+    def test_resize_ends_as_the_page_says(self):
         self.check_operation(1, None, self.resize, self.revert)
 
-    def test_revert(self):
+    def test_revert_ends_as_the_page_says(self):
         self.check_operation(2, self.migrate, self.revert)
 
-    def test_live_migration(self):
+    def test_live_migration_ends_as_the_page_says(self):
         self.check_operation(3, None, self.migrate_live)
 
-    def test_evacuation(self):
+    def test_evacuation_ends_as_the_page_says(self):
         self.check_operation(4, None, self.evacuate, self.come_back)
 
-    def test_shelve(self):
+    def test_shelve_ends_as_the_page_says(self):
         self.check_operation(5, None, self.shelve, self.unshelve)
 
-    def test_shelve_with_a_file(self):
+    def test_shelve_with_a_file_ends_as_the_page_says(self):
         self.check_operation(6, None, self.shelve, self.unshelve, root='image')
 
-    def test_unshelve(self):
+    def test_unshelve_ends_as_the_page_says(self):
         self.check_operation(7, self.shelve, self.unshelve)
 
-    def test_delete(self):
+    def test_delete_ends_as_the_page_says(self):
         self.check_operation(8, None, self.delete)
 
     # -- operations --------------------------------------------------------
@@ -318,7 +318,7 @@ class MoveTableTest(moving.MoveTestCase):
 class WrittenTableTest(testtools.TestCase):
     """The results on the page, compared with each other."""
 
-    def test_not_worse_than_nova(self):
+    def test_plugin_ends_no_worse_than_nova(self):
         """Check that no line ends worse with the plugin than without it."""
         found = 0
         for title, section in _sections(PAGE.read_text()).items():

@@ -24,22 +24,22 @@ class MoveTest(moving.MoveTestCase, test_observe.ObserveTestCase):
         self.assertLessEqual({line.event for line in self.all_log_lines()},
                              {'withheld', 'kept'})
 
-    def test_migration(self):
+    def test_migration_is_left_to_nova(self):
         self.play(self.migrate, self.confirm)
 
-    def test_revert(self):
+    def test_revert_is_left_to_nova(self):
         self.play(self.migrate, self.revert)
 
-    def test_live_migration(self):
+    def test_live_migration_is_left_to_nova(self):
         self.play(self.migrate_live)
 
-    def test_shelve(self):
+    def test_shelve_is_left_to_nova(self):
         self.play(self.shelve, self.unshelve)
 
-    def test_evacuation(self):
+    def test_evacuation_is_left_to_nova(self):
         self.play(self.evacuate, self.come_back)
 
-    def test_delete(self):
+    def test_delete_is_left_to_nova(self):
         left = []
         for switch in (self.cloud.switch_plugin_off,
                        self.cloud.switch_plugin_on):

@@ -66,7 +66,7 @@ class WithoutARuleTest(PolicyTestCase):
     scenarios = [(rule, {'rule': rule}) for rule in SAMPLE]
     rule: str
 
-    def test_rule(self):
+    def test_missing_rule_is_named_and_does_no_damage(self):
         """Remove nothing wrong, fail no reboot, and say what is missing."""
         damage = self.create_damage()
         self.set_policy(sample_without(self.rule))
@@ -136,7 +136,7 @@ class SubsetTest(PolicyTestCase):
                 yield functools.partial(
                     AuditCinder.attachment, attachment_id=each.id)
 
-    def test_answers(self):
+    def test_fewer_rules_never_change_an_answer(self):
         expected = self.ask(identity.NOVA)
         self.assertNotIn(None, expected)
         # Those of the questions.
@@ -192,20 +192,20 @@ class ReachTest(testtools.TestCase):
     def test_every_rule_is_needed(self):
         self.assertEqual(set(SAMPLE), MORE.union(LESS))
 
-    def test_user(self):
+    def test_user_has_only_the_rights_of_the_sample(self):
         (nothing, _), (some, _) = self.allowed(USER.roles, {}, SAMPLE)
         self.assertEqual(set(), nothing)
         self.assertEqual({name for name in LESS if ':' in name}
                          | {'context_is_admin'}, some)
 
-    def test_user_with_old_defaults(self):
+    def test_user_with_old_defaults_has_only_those_rights(self):
         (before, _), (some, _) = self.allowed(
             USER.roles, {}, self.with_old_defaults(SAMPLE),
             new_defaults=False)
         self.assertEqual({name for name in LESS if ':' in name}
                          | {'context_is_admin'}, some - before)
 
-    def test_without_what_narrows(self):
+    def test_rules_that_narrow_the_rights_are_needed(self):
         (some, _), (more, _) = self.allowed(
             USER.roles, SAMPLE, sample_without('admin_api'))
         self.assertIn('volume:force_delete', more - some)
@@ -214,7 +214,7 @@ class ReachTest(testtools.TestCase):
             (SAMPLE, sample_without('admin_or_owner'))), new_defaults=False)
         self.assertIn('volume:delete', more - some)
 
-    def test_others(self):
+    def test_rights_of_other_users_are_unchanged(self):
         """Take nothing from other users, and give them nothing."""
         for roles in (identity.ADMIN, identity.MEMBER, ('reader',),
                       ('service',), ('custom',)):

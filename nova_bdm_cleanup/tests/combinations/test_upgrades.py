@@ -115,7 +115,7 @@ class NovaTest(_ProcessTestCase):
     """Nova is upgraded; store, options and plugin stay."""
 
     @testtools.skipUnless(_NOVA in _NOVA_BEFORE, 'no upgrade to this Nova')
-    def test_upgraded(self):
+    def test_store_and_plugin_survive_an_upgrade_of_nova(self):
         environment = 'nova-' + _NOVA_BEFORE[_NOVA]
         before = processes.interpreter(environment)
         if before is None:
@@ -141,7 +141,7 @@ class NovaTest(_ProcessTestCase):
 class OldStoreTest(scenario.ScenarioTestCase):
     """The store that the release before wrote."""
 
-    def test_continued(self):
+    def test_store_of_earlier_release_is_continued(self):
         server = self.create_server(*[scenario.BOOT_DISK] * 2)
         lost, kept = server.volumes
         self.cloud.lose_attachment(server, lost)
@@ -159,7 +159,7 @@ class OldStoreTest(scenario.ScenarioTestCase):
 class NewStoreTest(scenario.ScenarioTestCase):
     """A store that this release does not know."""
 
-    def test_refused(self):
+    def test_nothing_is_removed_with_an_unknown_store(self):
         """Change nothing without a journal, and say why."""
         server = self.create_server(*[scenario.BOOT_DISK] * 2)
         lost, kept = server.volumes

@@ -225,7 +225,7 @@ class _UseCasesTestCase(commands.CommandTestCase):
 class UseCasesTest(_UseCasesTestCase):
     """A cloud with another server that has a volume."""
 
-    def test_all(self):
+    def test_use_cases_end_as_documented(self):
         self.create_server(scenario.BOOT_DISK, name='witness')
         self.create_servers()
         self.servers[DELETED] = self.unknown_server()
@@ -264,7 +264,7 @@ class EmptyCloudTest(_UseCasesTestCase):
         self.create_servers()
         self.play(self.cases(2, 4, servers=(RUNNING, STOPPED)))
 
-    def test_audit(self):
+    def test_audit_releases_what_the_last_server_left(self):
         """Find what the last server left, and print what releases it."""
         volume, lonely = self.cloud.volume(), self.cloud.volume()
         self.cloud.create_attachment(self.unknown_server(), volume)
@@ -288,7 +288,7 @@ class EmptyCloudTest(_UseCasesTestCase):
         self.assert_released(lonely)
         self.assertEqual({}, self.run_audit('--all-projects'))
 
-    def test_another_region(self):
+    def test_same_cloud_is_refused_in_another_region(self):
         """Refuse the word where Cinder knows none of Nova's volumes."""
         server = self.create_server(scenario.BOOT_DISK)
         volume = self.cloud.volume()

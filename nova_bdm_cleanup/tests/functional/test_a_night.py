@@ -89,7 +89,7 @@ class NightTest(commands.CommandTestCase):
             text = text.replace('{{ $labels.%s }}' % label, value)
         return text.replace('{{ $value }}', '1')
 
-    def test_page(self) -> None:
+    def test_page_shows_the_output_of_the_commands(self) -> None:
         server = self.cloud.server(
             fixture.Disk(name='data'), fixture.Disk(name='logs'),
             name='web-1')

@@ -56,7 +56,7 @@ class AddressTestCase(scenario.ScenarioTestCase):
 
 class HardRebootTest(AddressTestCase):
 
-    def test_over_a_limit(self):
+    def test_disk_over_a_limit_is_left_out(self):
         self.set_options(max_removals_per_hour=1)
         self.deny(self.server, self.volume)
         other = self.cloud.volume()
@@ -65,19 +65,19 @@ class HardRebootTest(AddressTestCase):
         line, = self.check_left_out()
         self.assertIn(self.neighbour.id, line.text)
 
-    def test_what_remove_does_not_select(self):
+    def test_disk_of_a_reason_not_selected_is_left_out(self):
         self.set_options(remove=['missing'])
         self.deny(self.server, self.volume)
         self.check_left_out()
 
-    def test_silence(self):
+    def test_disk_is_left_out_if_cinder_does_not_answer(self):
         self.deny(self.server, self.volume)
         self.silence()
         line, = self.check_left_out()
         self.assertEqual('cinder-unknown', line.reason)
         self.cloud.proxy.clear()
 
-    def test_denied_on_both_sides(self):
+    def test_disk_denied_on_both_sides_is_left_out(self):
         """Keep the device of a neighbour that Cinder denies, as it runs."""
         self.deny(self.server, self.volume)
         self.deny(self.neighbour, self.theirs)
@@ -98,7 +98,7 @@ class HardRebootTest(AddressTestCase):
         self.deny(self.neighbour, self.theirs)
         self.assert_healthy(self.reboot(self.server), self.volume)
 
-    def test_event(self):
+    def test_disk_left_out_has_an_event(self):
         self.set_options(remove=['missing'])
         self.deny(self.server, self.volume)
         self.check_left_out()
@@ -111,7 +111,7 @@ class RootTest(AddressTestCase):
 
     ROOT = 'volume'
 
-    def test_a_root_disk(self):
+    def test_root_disk_is_left_out(self):
         self.deny(self.server, self.volume)
         line, = self.check_left_out()
         self.assertEqual(('ERROR', 'root-volume-dangling'),
@@ -132,11 +132,11 @@ class OtherWaysTest(AddressTestCase):
         self.assertEqual([], self.host_steps(self.volume))
         self.assertFalse(self.cloud.look(self.server).has_disk(self.volume))
 
-    def test_start(self):
+    def test_start_leaves_the_disk_out(self):
         self.set_options(remove=['missing'])
         self.check_start()
 
-    def test_start_in_silence(self):
+    def test_start_without_answer_leaves_the_disk_out(self):
         self.cloud.stop(self.server)
         self.silence()
         self.start_recording()
@@ -144,11 +144,11 @@ class OtherWaysTest(AddressTestCase):
         self.assertEqual([], self.host_steps(self.volume))
         self.cloud.proxy.clear()
 
-    def test_delete(self):
+    def test_delete_does_not_disconnect_the_neighbour(self):
         self.cloud.delete(self.server)
         self.assertEqual([], self.host_steps(self.volume))
 
-    def test_delete_in_silence(self):
+    def test_delete_without_answer_does_not_disconnect(self):
         self.silence()
         self.start_recording()
         self.cloud.delete(self.server)

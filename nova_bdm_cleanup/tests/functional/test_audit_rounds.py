@@ -138,7 +138,7 @@ class RoundTest(_AuditRoundTestCase):
         self.assertEqual([('found', 'other-hosts-address', server.id, moved)],
                          self.run_two_rounds())
 
-    def test_slow_volume(self):
+    def test_server_with_a_slow_volume_is_skipped(self):
         """Skip a server whose volume has thousands of attachments."""
         self.set_options(timeout=8)
         slow, *others = [self.create_server(scenario.BOOT_DISK)
@@ -162,14 +162,14 @@ class RoundTest(_AuditRoundTestCase):
     @testtools.skipUnless(
         hasattr(nova_manager.ComputeManager, 'set_shutdown_in_progress'),
         'Nova does not say that it stops')
-    def test_shutting_down(self):
+    def test_no_round_runs_during_a_shutdown(self):
         self.manager.set_shutdown_in_progress()
         self.addCleanup(self.manager._shutdown_in_progress.clear)
         self.assertEqual([], self.run_round())
         self.assertEqual([], self.sums)
         self.assertEqual([], self.requests())
 
-    def test_unwritable_metrics(self):
+    def test_unwritable_metrics_are_logged_once(self):
         complaint = r'ERROR .* \[bdm_cleanup\] metrics_file: .*symbolic link'
         self.metrics.symlink_to(self.store_path)
         watcher = self.start_periodic_task()

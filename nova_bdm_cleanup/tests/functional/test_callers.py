@@ -38,7 +38,7 @@ class _CallersTestCase(scenario.ThreeDisks):
 class CallersTest(_CallersTestCase):
     """``[cinder]`` credentials and a service token, as recommended."""
 
-    def test_owner(self):
+    def test_reboot_by_owner_uses_the_service_credentials(self):
         self.damage_both()
         self.check_removed(self.reboot(self.server))
         self.assertEqual(('terminate_connection', self.server.host),
@@ -104,7 +104,7 @@ class WithoutCredentialsTest(_CallersTestCase):
 
     ARGUMENTS = {'cinder_credentials': False}
 
-    def test_owner(self):
+    def test_token_of_owner_is_used_without_credentials(self):
         self.check_healthy()
         self.damage_both()
         self.check_removed(self.reboot(self.server))
@@ -136,7 +136,7 @@ class WithoutServiceTokenTest(_CallersTestCase):
 
     ARGUMENTS = {'service_token': False}
 
-    def test_stale_attachment(self):
+    def test_stale_attachment_is_deleted_without_the_token(self):
         """Delete it: Cinder asks Nova, which no longer has the mapping."""
         self.damage_both()
         stale = self.cloud.volume()

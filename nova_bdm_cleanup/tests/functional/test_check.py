@@ -63,7 +63,7 @@ class CheckTest(base.FunctionalTestCase):
             self.assertEqual(Code.FAILURE, code)
             self.assertIn('401', details)
 
-    def test_without_credentials(self):
+    def test_missing_credentials_are_named(self):
         (cinder, _), (_, credentials), (_, service) = self.check(
             'cinder', 'credentials', 'service_token',
             cinder_credentials=False, service_token=False)
@@ -99,14 +99,14 @@ class CommandTest(base.FunctionalTestCase):
         with self.conf.open('a') as file:
             file.write(text)
 
-    def test_success(self):
+    def test_working_configuration_succeeds(self):
         code, output = self.run_shell(self.command + ' --json')
         self.assertEqual(Code.SUCCESS, code)
         self.assertEqual(
             [(name, Code.SUCCESS) for name in _NAMES],
             [(c['check'], c['result']) for c in json.loads(output)['checks']])
 
-    def test_failure(self):
+    def test_failed_checks_name_the_options(self):
         self.configure('[bdm_cleanup]\nmode = off\ntimeouts = 0\n'
                        '[cinder]\ntoken = nova:service:member\n')
         code, output = self.run_shell(self.command)
@@ -117,7 +117,7 @@ class CommandTest(base.FunctionalTestCase):
             # The table breaks lines where the path of the file is long.
             self.assertIn(words, ' '.join(output.replace('|', ' ').split()))
 
-    def test_pipe(self):
+    def test_closed_pipe_keeps_the_exit_code(self):
         self.configure('[bdm_cleanup]\ntimeout = 0\n')
         code, output = self.run_shell('set -o pipefail; %s | head -n 1'
                                       % self.command)

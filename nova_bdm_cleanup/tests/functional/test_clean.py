@@ -70,15 +70,15 @@ class ProofTest(CleanTestCase):
         for host in self.cloud.hosts:
             self.cloud.restart_compute(host)
 
-    def test_enforce(self) -> None:
+    def test_enforce_mode_removes_the_disk(self) -> None:
         self.assertEqual((ExitCode.OK, 'removed'), self.clean())
         self.assert_gone(self.cloud.look(self.server), self.lost)
 
-    def test_stock_nova(self) -> None:
+    def test_reboot_by_stock_nova_is_no_removal(self) -> None:
         self.switch_off()
         self.assert_not_by_plugin()
 
-    def test_observe(self) -> None:
+    def test_reboot_in_observe_mode_is_no_removal(self) -> None:
         self.set_options(mode='observe')
         self.assert_not_by_plugin()
 
@@ -95,7 +95,7 @@ class ProofTest(CleanTestCase):
             (code, result))
         self.assertFalse(self.cloud.look(self.server).has_disk(self.lost))
 
-    def test_what_the_plugin_withholds(self) -> None:
+    def test_withheld_removal_shows_its_reason(self) -> None:
         """Show the reason, where the API does not show it before."""
         self.cloud.lose_attachment(self.server, self.kept)
         self.set_options(max_removals_per_hour=1)
@@ -124,13 +124,13 @@ class LockedServerTest(CleanTestCase):
         self.assertEqual(ExitCode.REFUSED, code)
         return result
 
-    def test_owner(self) -> None:
+    def test_lock_of_owner_needs_the_option(self) -> None:
         result = self.lock(self.cloud.owner)
         self.assertIn('refused: locked by its owner', result)
         self.assertIn('give --locked to reboot it', result)
         self.assertEqual((ExitCode.OK, 'removed'), self.clean('--locked'))
 
-    def test_administrator(self) -> None:
+    def test_lock_of_administrator_is_always_refused(self) -> None:
         self.assertIn('refused: locked by an administrator',
                       self.lock(self.cloud.admin))
         self.assertEqual(ExitCode.REFUSED, self.clean('--locked')[0])

@@ -27,14 +27,14 @@ class AuditTest(commands.CommandWithWitnessTestCase):
         return {volume: reason for volume, (reason, _) in self.run_audit(
             *arguments).items()}
 
-    def test_healthy(self):
+    def test_healthy_server_has_no_findings(self):
         self.create_server(
             fixture.Disk(), fixture.Disk(multiattach=True),
             fixture.Disk(source='blank'), root='volume')
         self.assertEqual({}, self.reasons())
         self.assertEqual({}, self.reasons('--thorough'))
 
-    def test_stale_attachments(self):
+    def test_stale_attachments_are_found(self):
         server = self.create_server(fixture.Disk())
         connected, reserved, twin = (
             self.cloud.volume(), self.cloud.volume(), server.volumes[0])
@@ -45,7 +45,7 @@ class AuditTest(commands.CommandWithWitnessTestCase):
             connected: 'stale-attachment', reserved: 'stale-attachment',
             twin: 'duplicate-attachment'}, self.reasons())
 
-    def test_host_option(self):
+    def test_host_option_limits_the_audit(self):
         self.cloud.lose_attachment(self.witness, *self.witness.volumes)
         code, rows = self.bdm('audit', '--host', 'compute1')
         self.assertEqual((ExitCode.FINDINGS, ['volume-available']),
@@ -54,7 +54,7 @@ class AuditTest(commands.CommandWithWitnessTestCase):
 
 class ShowAndCleanTest(commands.CommandWithWitnessTestCase):
 
-    def test_clean(self):
+    def test_clean_removes_what_show_announces(self):
         server = self.create_server(*[fixture.Disk()] * 3)
         lost, gone, fine = server.volumes
         self.cloud.lose_attachment(server, lost)
@@ -117,7 +117,7 @@ class ShowAndCleanTest(commands.CommandWithWitnessTestCase):
         self.assertIn('the last reboot did not connect it '
                       '(other-hosts-address)', row['Explanation'])
 
-    def test_plan_file(self):
+    def test_plan_of_an_audit_is_carried_out(self):
         """Release and clean by the plan that the audit prints."""
         server = self.create_server(*[fixture.Disk()] * 2)
         lost, fine = server.volumes
@@ -158,14 +158,14 @@ class ShowAndCleanTest(commands.CommandWithWitnessTestCase):
         if view.is_running:
             self.assert_healthy(view, fine)
 
-    def test_stopped_server(self):
+    def test_stopped_server_is_cleaned(self):
         self.clean_in_state('SHUTOFF', {'os-stop': None})
 
-    def test_stop_again_option(self):
+    def test_cleaned_server_is_stopped_again(self):
         self.clean_in_state('SHUTOFF', {'os-stop': None}, '--stop-again',
                             after='SHUTOFF')
 
-    def test_server_in_error(self):
+    def test_server_in_error_is_cleaned(self):
         self.clean_in_state('ERROR', {'os-resetState': {'state': 'error'}})
 
 
@@ -178,7 +178,7 @@ class MemberTest(commands.CommandWithWitnessTestCase):
         for volume in self.server.volumes:
             self.cloud.lose_attachment(self.server, volume)
 
-    def test_member(self):
+    def test_member_is_sent_to_an_administrator(self):
         """Raise no alarm, and ask an administrator."""
         metrics = pathlib.Path(self.useFixture(
             fixtures.TempDir()).path) / 'bdm.prom'
@@ -212,7 +212,7 @@ class MemberTest(commands.CommandWithWitnessTestCase):
         self.assertEqual([], self.cloud.log(
             'Rebooting instance.*' + self.server.id))
 
-    def test_administrator(self):
+    def test_administrator_can_clean_for_the_member(self):
         """Follow the command that the member is to ask for."""
         code, rows = self.bdm('audit', '--all-projects', '--server',
                               self.server.id)
@@ -224,7 +224,7 @@ class MemberTest(commands.CommandWithWitnessTestCase):
                          (code, [row['Result'] for row in rows]))
         self.assert_healthy(self.look(self.server), self.server.root)
 
-    def test_root(self):
+    def test_only_an_administrator_gets_the_root_alarm(self):
         """Show the alarm to an administrator only."""
         root = self.server.root
         self.cloud.lose_attachment(self.server, root)
@@ -282,7 +282,7 @@ class SecondNovaTest(commands.CommandWithWitnessTestCase):
             self.assertIn(OTHER_HOST, row['Explanation'])
             self.check_untouched()
 
-    def test_orphans_option(self):
+    def test_orphans_option_releases_only_deleted_servers(self):
         """Release only what was for a server that this Nova has deleted."""
         deleted, unknown = self.cloud.volume(), self.cloud.volume()
         self.cloud.create_attachment(self.deleted_server(), deleted)

@@ -73,7 +73,7 @@ class _CrashTestCase(scenario.TwoDisks):
 class CrashTest(_CrashTestCase):
     """Crashes with a server that runs."""
 
-    def test_before_claim(self):
+    def test_crash_before_claim_is_recovered(self):
         """Crash before Nova begins it; later releases clear the state too."""
         with mock.patch.object(instance.NovaInstance, 'claim', autospec=True,
                                side_effect=recorder.Crash):
@@ -82,14 +82,14 @@ class CrashTest(_CrashTestCase):
         self.cloud.reboot(self.server)
         self.assert_finished()
 
-    def test_before_disconnect(self):
+    def test_crash_before_disconnect_is_recovered(self):
         """Crash, reset the state of the server, and reboot it again."""
         self.crash_cleanup(recorder.HOST, 'disconnect')
         self.set_state('active')
         self.cloud.reboot(self.server)
         self.assert_finished()
 
-    def test_before_attachment_delete(self):
+    def test_crash_before_attachment_delete_is_recovered(self):
         """Restart nova-compute, which finishes the reboot by itself."""
         self.crash_cleanup()
         self.cloud.restart_compute()
@@ -102,13 +102,13 @@ class ErrorCrashTest(_CrashTestCase):
     Its owner may reboot it again, without an administrator's help.
     """
 
-    def test_before_disconnect(self):
+    def test_crash_before_disconnect_is_recovered(self):
         self.set_state('error')
         self.crash_cleanup(recorder.HOST, 'disconnect')
         self.cloud.reboot(self.server)
         self.assert_finished()
 
-    def test_before_attachment_delete(self):
+    def test_crash_before_attachment_delete_is_recovered(self):
         self.set_state('error')
         self.crash_cleanup()
         self.cloud.restart_compute()
@@ -119,7 +119,7 @@ class ErrorCrashTest(_CrashTestCase):
 class StartedCrashTest(scenario.Started, _CrashTestCase):
     """Crashes in a start, which nova-compute resumes by itself."""
 
-    def test_before_attachment_delete(self):
+    def test_crash_before_attachment_delete_is_recovered(self):
         self.crash_cleanup()
         self.cloud.restart_compute()
         self.assert_finished()
@@ -130,7 +130,7 @@ class ResumedCrashTest(scenario.Resumed, _CrashTestCase):
 
     FINDS_STALE = False
 
-    def test_before_attachment_delete(self):
+    def test_crash_before_attachment_delete_is_recovered(self):
         self.crash_cleanup()
         self.cloud.restart_compute()
         view = self.look(self.server)

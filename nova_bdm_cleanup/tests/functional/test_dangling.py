@@ -15,7 +15,7 @@ class DanglingTest(scenario.TwoDisks):
     #: The requests for a healthy server.
     GLANCE = ['/attachments', '/volumes/detail']
 
-    def test_healthy(self):
+    def test_healthy_disks_are_kept(self):
         server = self.create_server(
             fixture.Disk(), fixture.Disk(multiattach=True, tag='data'),
             fixture.Disk(at_boot=True), root='volume')
@@ -31,7 +31,7 @@ class DanglingTest(scenario.TwoDisks):
              # Without a user's token Nova itself requests one of them.
              if not path.startswith('/volumes/') or path in self.GLANCE])
 
-    def test_attachment_deleted(self):
+    def test_disk_without_attachment_is_removed(self):
         server, lost, kept = self.server, self.lost, self.kept
         self.cloud.lose_attachment(server, lost)
         view = self.reboot(server)
@@ -59,7 +59,7 @@ class DanglingTest(scenario.TwoDisks):
         self.assertEqual(1, len(self.journal()))
         self.assertEqual([], self.log_lines(server))
 
-    def test_volume_deleted(self):
+    def test_disk_of_deleted_volume_is_removed(self):
         self.cloud.lose_volume(self.server, self.lost)
         view = self.reboot(self.server)
         self.assert_removed(view, self.lost, 'volume-missing')
@@ -69,7 +69,7 @@ class DanglingTest(scenario.TwoDisks):
             (recorder.NOVA, 'remove bdm'), (recorder.GUEST, 'power on'))
         self.assert_healthy(view, self.kept)
 
-    def test_status_reset(self):
+    def test_disk_of_volume_reset_to_available_is_removed(self):
         attachment, = self.cloud.attachments(self.lost)
         self.cloud.reset_status(self.lost)
         view = self.reboot(self.server)
@@ -94,7 +94,7 @@ class ResumedDanglingTest(scenario.Resumed, DanglingTest):
 class AnyTriggerTest(scenario.TwoDisks):
     """Decisions by code that all triggers share."""
 
-    def test_no_volumes(self):
+    def test_server_without_volumes_costs_one_request(self):
         server = self.create_server()
         view = self.reboot(server)
         self.assert_nothing_done(view)
@@ -159,7 +159,7 @@ class AttachedElsewhereTest(scenario.ScenarioTestCase):
         self.assertEqual([] if shared else ['disconnect'],
                          self.host_steps(volume))
 
-    def test_same_host(self):
+    def test_volume_of_a_server_on_the_same_host_is_kept(self):
         server = self.create_server(*[fixture.Disk()] * 2, host='compute1')
         self.check(server, self.cloud.attach_elsewhere(
             server, server.volumes[0], host='compute1'))

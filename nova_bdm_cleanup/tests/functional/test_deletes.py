@@ -30,7 +30,7 @@ class DeleteTest(moving.MoveTestCase):
         self.assertEqual([], self.host_steps(lost))
         self.assertEqual(2, self.cloud.nova.connected[HERE][lost])
 
-    def test_attachment_left(self):
+    def test_host_is_disconnected_before_the_attachment(self):
         """Disconnect the host before Cinder is told; a neighbour moves."""
         server, lost = self.damaged_server('status-reset')
         self.neighbour_that_moves()
@@ -106,16 +106,16 @@ class AddressTest(LateDeleteTestCase):
         for volume in self.other_volumes(server, lost):
             self.assertEqual(0, self.cloud.nova.connected[HERE][volume])
 
-    def test_delete(self):
+    def test_delete_keeps_the_disk_of_another_guest(self):
         self.check(self.cloud.delete, is_kept=True)
 
-    def test_reclaim(self):
+    def test_reclaim_keeps_the_disk_of_another_guest(self):
         self.check(self.reclaim, is_kept=True)
 
-    def test_reap(self):
+    def test_reap_keeps_the_disk_of_another_guest(self):
         self.check(self.reap, is_kept=True)
 
-    def test_nova_alone(self):
+    def test_nova_alone_disconnects_another_guest(self):
         self.switch_plugin_off()
         for delete in (self.cloud.delete, self.reclaim, self.reap):
             self.check(delete, is_kept=False)
@@ -143,12 +143,12 @@ class RemovedVolumeTest(LateDeleteTestCase):
         self.reap(server)
         return lost
 
-    def test_it_stays(self):
+    def test_removed_volume_stays(self):
         lost = self.reap_after_removal()
         self.assertEqual('available', self.volume_status(lost))
         self.assertEqual([], self.host_steps(lost))
 
-    def test_nova_alone(self):
+    def test_nova_alone_deletes_the_removed_volume(self):
         """Delete it: Nova reads the mappings that are deleted, too."""
         self.switch_plugin_off()
         lost = self.reap_after_removal()

@@ -133,10 +133,10 @@ class DeploymentToolsTest(base.FunctionalTestCase):
         return {request.caller for request in self.cloud.proxy.requests
                 if request.caller}
 
-    def test_kolla_ansible(self) -> None:
+    def test_options_of_kolla_ansible_pass_the_check(self) -> None:
         self.assertEqual({_CINDER}, self.check(
             _KOLLA_ANSIBLE, 'block-storage::internalURL'))
 
-    def test_openstack_ansible(self) -> None:
+    def test_options_of_openstack_ansible_pass_the_check(self) -> None:
         self.assertEqual({identity.NOVA}, self.check(
             _OPENSTACK_ANSIBLE, 'block-storage:cinder:internalURL'))

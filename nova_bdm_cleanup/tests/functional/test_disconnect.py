@@ -65,7 +65,7 @@ class NotConnectedTest(DisconnectTestCase):
                             (row.attachment_id,), connected=False)
         self.assertEqual([], self.disconnects())
 
-    def test_already_disconnected(self):
+    def test_disk_is_disconnected_only_once(self):
         self.reboot(self.server, (recorder.REQUEST, 'DELETE', recorder.fail(
             OSError('no answer'))))
         self.assertEqual(1, len(self.disconnects()))
@@ -93,7 +93,7 @@ class SecretTest(DisconnectTestCase):
             host, 'delete_secret',
             lambda *usage: self.secrets.pop(usage, None)))
 
-    def test_removed(self):
+    def test_secret_is_deleted_after_the_row(self):
         seen = []
         view = self.reboot(self.server, (
             recorder.NOVA, 'remove bdm',
@@ -102,13 +102,13 @@ class SecretTest(DisconnectTestCase):
         self.assertEqual({}, self.secrets)
         self.assert_gone(view, self.lost)
 
-    def test_destroy_fails(self):
+    def test_secret_stays_if_destroy_fails(self):
         self.reboot(self.server, (
             recorder.NOVA, 'remove bdm',
             recorder.fail(exception.NovaException('conductor is away'))))
         self.assertEqual(1, len(self.secrets))
 
-    def test_disconnect_fails(self):
+    def test_secret_stays_if_disconnect_fails(self):
         self.reboot(self.server, self.busy)
         self.assertEqual(1, len(self.secrets))
 
@@ -147,7 +147,7 @@ class SharedSecretTest(base.FunctionalTestCase):
     def test_volume_of_another_server_since_disconnect(self):
         self.assertTrue(self.is_deleted(is_used=True, is_disconnected=True))
 
-    def test_never_connected(self):
+    def test_secret_of_an_unconnected_disk_stays(self):
         self.assertFalse(self.is_deleted(connection_info='{}'))
 
     def test_driver_without_secrets(self):
@@ -178,7 +178,7 @@ class EncryptedTest(DisconnectTestCase):
             self.closed.append(encryption)
             self.assertFalse(destroy_secrets)
 
-    def test_volume_exists(self):
+    def test_encrypted_disk_is_closed(self):
         self.cloud.lose_attachment(self.server, self.lost)
         view = self.reboot(self.server)
         self.assert_removed(view, self.lost, 'volume-available')
@@ -186,13 +186,13 @@ class EncryptedTest(DisconnectTestCase):
         self.assertIn(f'GET /volumes/{self.lost}/encryption',
                       self.requests())
 
-    def test_volume_deleted(self):
+    def test_encrypted_disk_of_deleted_volume_is_closed(self):
         self.cloud.lose_volume(self.server, self.lost)
         view = self.reboot(self.server)
         self.assert_removed(view, self.lost, 'volume-missing')
         self.assertEqual([{'provider': 'luks'}], self.closed)
 
-    def test_cinder_hangs(self):
+    def test_encrypted_disk_stays_if_cinder_hangs(self):
         self.cloud.lose_attachment(self.server, self.lost)
         self.cloud.proxy.on('GET', '/encryption',
                             self.hang_until_timeout())

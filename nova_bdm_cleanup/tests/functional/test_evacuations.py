@@ -41,21 +41,21 @@ class ReusedAddressTest(moving.MoveTestCase):
         self.assertFalse(
             self.look_on_current_host(self.server).has_disk(self.lost))
 
-    def test_detach(self):
+    def test_detach_keeps_the_disk_of_another_guest(self):
         self.evacuate_and_check()
         error = self.assertRaises(fixture.APIError, self.cloud.detach,
                                   self.server, self.lost)
         self.assertEqual(404, error.status)
         self.check_kept()
 
-    def test_live_migration(self):
+    def test_live_migration_keeps_the_disk_of_another_guest(self):
         self.evacuate_and_check()
         self.come_back()
         self.migrate_live(self.server, HERE)
         self.check_moved(self.server, self.lost, HERE)
         self.check_kept()
 
-    def test_not_removed(self):
+    def test_evacuation_is_refused_if_the_row_stays(self):
         """Refuse it, rather than leave the address in a row."""
         self.set_options(remove=['missing'])
         self.evacuate(self.server)
@@ -65,7 +65,7 @@ class ReusedAddressTest(moving.MoveTestCase):
         self.set_options(remove=['missing', 'available'])
         self.evacuate_and_check()
 
-    def test_nova_alone(self):
+    def test_nova_alone_connects_the_lost_disk(self):
         """Give the disk that was lost back to the server."""
         self.switch_plugin_off()
         self.evacuate(self.server)
@@ -75,7 +75,7 @@ class ReusedAddressTest(moving.MoveTestCase):
 
 class ManyTest(moving.MoveTestCase):
 
-    def test_limit(self):
+    def test_evacuations_are_not_stopped_by_the_limit(self):
         """Evacuate more servers of a host than the limit allows removals."""
         self.set_options(max_removals_per_hour=1)
         servers = [self.damaged_server('attachment-deleted')
@@ -174,9 +174,9 @@ class StartTest(moving.MoveTestCase):
         self.assertFalse(view.has_disk(self.lost))
         self.assertEqual(2, self.cloud.nova.connected[HERE][self.lost])
 
-    def test_reboot_taken_up_again(self):
+    def test_resumed_reboot_does_not_prevent_the_start(self):
         self.cloud.change(self.server, task_state='reboot_pending_hard')
         self.check_start()
 
-    def test_resumed_guest(self):
+    def test_resumed_guest_does_not_prevent_the_start(self):
         self.check_start()

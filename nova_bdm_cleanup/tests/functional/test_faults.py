@@ -52,7 +52,7 @@ class _FaultTestCase(scenario.TwoDisks):
 class ConnectionFaultTest(_FaultTestCase):
     """Requests without an answer, or whose answer does not arrive."""
 
-    def test_no_answer(self):
+    def test_nothing_is_removed_without_an_answer(self):
         self.check(proxy.reset(), proxy.status(401), proxy.status(503),
                    self.hang_until_timeout())
         self.check_removed(self.reboot(self.server))
@@ -62,13 +62,13 @@ class ConnectionFaultTest(_FaultTestCase):
 class AnswerFaultTest(_FaultTestCase):
     """Answers that are not Cinder's, or only a part of one."""
 
-    def test_invalid_answers(self):
+    def test_nothing_is_removed_after_invalid_answers(self):
         # The page of a proxy, no JSON, or a truncated answer.
         self.check(proxy.html(404), proxy.html(200), proxy.garbage(),
                    proxy.truncate())
         self.check_removed(self.reboot(self.server))
 
-    def test_incomplete_lists(self):
+    def test_missing_items_of_a_list_are_requested(self):
         """Request by id the items that a list lacks."""
         for count in (1, 0):
             self.check_removed(self.reboot_with(proxy.shorten_lists(count)))
@@ -95,7 +95,7 @@ class BackEndTest(scenario.TwoDisks):
         self.assertNotIn(self.lost, view.connected)
         self.assert_healthy(view, self.kept)
 
-    def test_back_end_fails(self):
+    def test_attachment_stays_if_the_back_end_fails(self):
         self.cloud.cinder.break_driver('terminate_connection', self.lost)
         view = self.reboot(self.server)
         self.check_failed(view, 'cinder-unknown')
@@ -108,7 +108,7 @@ class BackEndTest(scenario.TwoDisks):
         self.check_removed(view)
         self.assertEqual('available', self.volume_status(self.lost))
 
-    def test_destroy_fails(self):
+    def test_row_and_attachment_stay_if_destroy_fails(self):
         """Withhold it from the driver: its removal is not certain."""
         view = self.reboot(self.server, (
             recorder.NOVA, 'remove bdm',

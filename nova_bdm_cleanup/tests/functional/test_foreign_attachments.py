@@ -54,7 +54,7 @@ class FloodTest(ForeignAttachmentsTestCase):
     #: The limit of list requests, for both looks together.
     MAX_LIST_REQUESTS = 12
 
-    def test_many_records(self):
+    def test_flood_of_attachments_does_not_stop_the_cleanup(self):
         self.set_options(timeout=30)
         self.cloud.cinder.reserve_many(self.foreign, self.server.id,
                                        self.ATTACHMENT_COUNT)

@@ -189,7 +189,7 @@ class TriggerDisabledTest(scenario.TwoDisks):
 
     ARGUMENTS = {'nova_options': scenario.RESUME_GUESTS}
 
-    def test_no_requests(self):
+    def test_disabled_trigger_sends_no_requests(self):
         self.cloud.lose_attachment(self.server, self.lost)
         self.cloud.lose_power(self.server)
         self.start_recording()

@@ -74,7 +74,7 @@ class InterruptedOperationTest(scenario.ScenarioTestCase):
 class LeftoverTest(scenario.TwoDisks):
     """Leftovers of an operation that failed half way."""
 
-    def test_retried_attach(self):
+    def test_second_row_of_a_retried_attach_is_removed(self):
         """Remove the second row of an attach whose first answer was lost."""
         day = datetime.timedelta(days=1)
         own = self.cloud.row(self.server, self.lost)

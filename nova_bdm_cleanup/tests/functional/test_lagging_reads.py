@@ -113,7 +113,7 @@ class LaggingReadsTest(LaggingReadsTestCase):
         ('volumes', '/volumes'),
         ('lists', r'/(volumes|attachments)(/detail)?\?'))]
 
-    def test_attach(self) -> None:
+    def test_attached_disk_is_kept(self) -> None:
         volume = self.cloud.volume()
         replica = _Replica(self.cinder, volume)
         self.cloud.attach(self.server, volume)
@@ -125,7 +125,7 @@ class LaggingSwapTest(LaggingReadsTestCase):
 
     path = '/(volumes|attachments)'
 
-    def test_swap(self) -> None:
+    def test_swapped_disk_is_kept(self) -> None:
         old, = self.server.volumes
         new = self.cloud.volume()
         replica = _Replica(self.cinder, new)
@@ -149,7 +149,7 @@ class LaggingSwapTest(LaggingReadsTestCase):
 
 class JustDetachedTest(scenario.TwoDisks):
 
-    def test_it_is_cleaned_up(self) -> None:
+    def test_detached_disk_is_removed_after_a_wait(self) -> None:
         self.set_options(settle_time=SETTLE_TIME)
         self.cloud.lose_attachment(self.server, self.lost)
         view = self.reboot(self.server)

@@ -142,7 +142,7 @@ class ProcessTest(testtools.TestCase):
         code, report, _ = self._start(options + 'required = true\n', change)
         self.assertEqual((1, None), (code, report))
 
-    def test_enforce(self):
+    def test_enforce_mode_is_logged_as_documented(self):
         _, (line,) = self.check_active('', (
             'mode=enforce', 'timeout=60', 'required=false',
             'remove=missing,available,attached-elsewhere,duplicate,stale'))
@@ -162,7 +162,7 @@ class ProcessTest(testtools.TestCase):
         for name in ('node.hooks.moves', 'client', 'admin'):
             self.assertNotIn('nova_bdm_cleanup.' + name, report['modules'])
 
-    def test_off(self):
+    def test_off_mode_imports_no_hooks(self):
         """Import no hooks when off, and only the loader if not configured."""
         for options in (None, '', 'mode = off\nrequired = true\n'):
             code, report, log = self._start(options)
@@ -179,7 +179,7 @@ class ProcessTest(testtools.TestCase):
                      'nova_bdm_cleanup.node.loader',
                      'nova_bdm_cleanup.node.option_group'}, modules)
 
-    def test_every_trigger(self):
+    def test_all_triggers_wrap_their_methods(self):
         report, _ = self.check_active(
             'triggers = all\n'
             '[DEFAULT]\nresume_guests_state_on_host_boot = true\n',
@@ -208,7 +208,7 @@ class ProcessTest(testtools.TestCase):
         self.check_refused('', '_reboot_instance', 'new_parameter',
                            change='signature')
 
-    def test_wrong_value(self):
+    def test_wrong_value_turns_the_plugin_off(self):
         """Refuse wrong values; the unit tests have all of them."""
         for options, said in (
                 ('triggers = moves\n',
@@ -230,12 +230,12 @@ class ProcessTest(testtools.TestCase):
     def test_name_missing_in_nova(self):
         self.check_refused('', 'UNSHELVING', change='name')
 
-    def test_unwritable_store(self):
+    def test_unwritable_store_prevents_a_required_start(self):
         blocked = self.directory / 'blocked'
         blocked.touch()
         self.check_store(blocked / 'store.sqlite', str(blocked))
 
-    def test_newer_store(self):
+    def test_newer_store_prevents_a_required_start(self):
         """Name the store, its version and what to do."""
         path = self.directory / 'store' / 'store.sqlite'
         path.parent.mkdir(0o700)
@@ -261,7 +261,7 @@ class MistypedOptionTest(base.FunctionalTestCase):
 
     CLOUD = {'nova_options': {'bdm_cleanup': {'modes': 'enforce'}}}
 
-    def test_reboot(self):
+    def test_mistyped_option_leaves_the_reboot_to_nova(self):
         before = dict(vars(manager.ComputeManager))
         with fixtures.MonkeyPatch('sys.modules', {
                 **sys.modules, 'nova.cmd.compute': sys}):

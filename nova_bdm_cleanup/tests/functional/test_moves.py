@@ -20,7 +20,7 @@ from nova_bdm_cleanup.tests.functional.moving import HERE, THERE
 
 class ColdMigrationTest(moving.MoveTestCase):
 
-    def test_journal_entry(self):
+    def test_cold_migration_is_recorded_in_the_journal(self):
         server, lost = self.damaged_server('attachment-deleted')
         self.migrate(server)
         view = self.check_moved(server, lost)
@@ -57,7 +57,7 @@ class ColdMigrationTest(moving.MoveTestCase):
         self.useFixture(fixtures.MockPatchObject(
             objects.BlockDeviceMapping, 'destroy', fail))
 
-    def test_destroy_fails(self):
+    def test_other_host_removes_the_row_if_destroy_fails(self):
         """Refuse nothing after the first look: the other host removes it."""
         server, lost = self.damaged_server('attachment-deleted', root='image')
         self.fail_to_destroy(1)
@@ -135,7 +135,7 @@ class ColdMigrationTest(moving.MoveTestCase):
         self.assertEqual([], self.refusals(server))
         self.assertEqual([], self.journal())
 
-    def test_observe_mode(self):
+    def test_observe_mode_leaves_the_disks_to_nova(self):
         """Leave dangling disks to Nova in mode observe, even a root disk."""
         self.set_options(mode='observe')
         server, lost = self.damaged_server('attachment-deleted')
@@ -158,7 +158,7 @@ class ColdMigrationTest(moving.MoveTestCase):
         self.assertEqual({('skipped', 'cinder-unknown')}, {
             (line.event, line.reason) for line in self.log_lines(server)})
 
-    def test_healthy(self):
+    def test_healthy_move_costs_two_requests(self):
         """Send one request before the driver and one after it, each time."""
         server = self.healthy_server()
         for act, where in ((self.migrate, THERE), (self.revert, HERE)):
@@ -188,7 +188,7 @@ class ShelveTest(moving.MoveTestCase):
 
 class EvacuationTest(moving.MoveTestCase):
 
-    def test_removed(self):
+    def test_row_goes_on_the_new_host_and_device_on_the_old(self):
         """Remove the row on the new host, and the device on the old one."""
         server, lost = self.damaged_server('attachment-deleted')
         before = self.cloud.row(server, lost)
@@ -246,7 +246,7 @@ class EvacuationTest(moving.MoveTestCase):
 
 class LiveMigrationTest(moving.MoveTestCase):
 
-    def test_refused(self):
+    def test_transferred_volume_refuses_the_live_migration(self):
         server, lost = self.damaged_server('transferred')
         self.migrate_live(server)
         self.check_refused(server, lost)
@@ -285,7 +285,7 @@ class LiveMigrationTest(moving.MoveTestCase):
             (line.volume, line.event)
             for line in self.log_lines(server, 'left')])
 
-    def test_observe_mode(self):
+    def test_observe_mode_refuses_no_live_migration(self):
         self.set_options(mode='observe')
         server, lost = self.damaged_server('attached-elsewhere')
         self.migrate_live(server)
@@ -319,13 +319,13 @@ class IncompleteMoveTest(moving.MoveTestCase, commands.CommandTestCase):
             self.run_action(action, where)
         self.check_moved(server, lost, where)
 
-    def test_cold_migration(self):
+    def test_printed_actions_end_a_cold_migration(self):
         server = self.healthy_server()
         lost = self.act_without_plugin(self.migrate, server, 'ERROR')
         self.run_printed_actions(server, lost, HERE)
         self.assertEqual({HERE}, self.allocated_hosts(server))
 
-    def test_revert(self):
+    def test_printed_actions_end_a_revert(self):
         """Repair it on the new host, and free the allocations on the old."""
         server = self.healthy_server()
         self.migrate(server)
@@ -335,7 +335,7 @@ class IncompleteMoveTest(moving.MoveTestCase, commands.CommandTestCase):
         self.delete_orphaned_allocations()
         self.assertEqual({THERE}, self.allocated_hosts(server))
 
-    def test_unshelve(self):
+    def test_unshelve_succeeds_after_the_runbook(self):
         server = self.healthy_server()
         self.shelve(server)
         lost = self.act_without_plugin(self.unshelve, server,
@@ -374,7 +374,7 @@ class HalfMovedTest(moving.MoveTestCase, commands.CommandTestCase):
         self.assertEqual('half-moved', found[volume][0])
         return volume
 
-    def test_cold_migration(self):
+    def test_printed_actions_repair_a_cold_migration(self):
         server = self.healthy_server()
         self.die_in(self.migrate, server)
         for _, action in self.run_audit(*commands.NO_WAITING,
@@ -382,7 +382,7 @@ class HalfMovedTest(moving.MoveTestCase, commands.CommandTestCase):
             self.run_action(action, HERE)
         self.check_moved(server, None, HERE)
 
-    def test_evacuation(self):
+    def test_second_evacuation_repairs_the_first(self):
         """Evacuate the server again, as the runbook says."""
         server = self.healthy_server()
         volume = self.die_in(self.evacuate, server)

@@ -85,11 +85,11 @@ class ReusedAddressTest(NeighbourTestCase):
         self.migration.save()
         self.cloud.change(self.neighbour, host=host, task_state=None)
 
-    def test_another_lun(self):
+    def test_disk_is_disconnected_if_neighbour_has_another_lun(self):
         self.set_lun(self.neighbour, 6)
         self.check_disconnected()
 
-    def test_same_lun(self):
+    def test_disk_is_left_if_neighbour_has_the_same_lun(self):
         self.set_lun(self.neighbour, 5)
         self.check_left()
 
@@ -176,7 +176,7 @@ class ReusedAddressTest(NeighbourTestCase):
             record(context, self.neighbour.id, 'compute_attach_volume')
         self.check_disconnected()
 
-    def test_interrupted_attach(self):
+    def test_interrupted_attach_of_neighbour_is_undecided(self):
         """Wait until the neighbour is stopped: its guest loses the disk."""
         self.age_mapping(self.remove_connection_info(), OLDER_THAN_OPERATIONS)
         self.begin_action('attach_volume')
@@ -204,7 +204,7 @@ class MigratingNeighbourTest(NeighbourTestCase):
         self.cloud.change(self.neighbour, task_state='image_uploading')
         self.check_disconnected()
 
-    def test_migrating(self):
+    def test_migrating_neighbour_is_undecided(self):
         self.cloud.change(self.neighbour, task_state='migrating')
         self.check_undecided('migrating')
         self.cloud.change(self.neighbour, task_state=None)

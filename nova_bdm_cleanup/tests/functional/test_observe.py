@@ -126,7 +126,7 @@ class RebootTest(ObserveTestCase):
     def test_stock_nova_cleans_up(self):
         self.check_cleaned_up(self.compare(self.REASONS, self.cloud.reboot))
 
-    def test_soft_reboot(self):
+    def test_soft_reboot_is_left_to_nova(self):
         self.check_cleaned_up(self.compare(
             ['attachment-deleted'],
             lambda server: self.cloud.reboot(server, hard=False)))

@@ -43,7 +43,7 @@ class OrderTestCase(scenario.TwoDisks):
 
 class OrderTest(OrderTestCase):
 
-    def test_all_steps(self):
+    def test_steps_are_in_order(self):
         view = self.reboot(self.server)
         self.check_finished(view)
         # Whether the device leaves the powered-off domain makes no difference.
@@ -75,7 +75,7 @@ class OrderTest(OrderTestCase):
 class UnknownResultTest(OrderTestCase):
     """Deletions with an unknown result; ``test_faults`` has refusals."""
 
-    def test_answer_lost(self):
+    def test_lost_answer_leaves_nothing_to_do(self):
         self.cloud.proxy.on('DELETE', '/attachments/', proxy.lose_answer())
         view = self.reboot(self.server)
         self.assertEqual(1, len(self.requests('DELETE')))
@@ -131,10 +131,10 @@ class CrashAndDisableTest(OrderTestCase):
         self.cloud.switch_plugin_on()
         self.check_finished(self.reboot(self.server))
 
-    def test_before_destroy(self):
+    def test_nova_alone_recovers_a_crash_before_destroy(self):
         self.check(recorder.NOVA, 'remove bdm', row_gone=False)
 
-    def test_before_attachment_delete(self):
+    def test_nova_alone_recovers_a_crash_before_delete(self):
         self.check(recorder.REQUEST, 'DELETE', row_gone=True)
 
 

@@ -111,10 +111,10 @@ class PolicyTestCase(scenario.ScenarioTestCase):
 class SampleTest(PolicyTestCase):
     """All rules of the sample."""
 
-    def test_reboot(self):
+    def test_reboots_remove_all_damage(self):
         self.assertEqual(EVERYTHING, self.reboot_all(self.create_damage()))
 
-    def test_check(self):
+    def test_cinder_check_succeeds(self):
         for _ in range(2):
             code, details = self.check_cinder()
             self.assertEqual(Code.SUCCESS, code, details)
@@ -122,7 +122,7 @@ class SampleTest(PolicyTestCase):
             self.assertIn(POLICY_SAMPLE, details)
             self.cloud.volume()
 
-    def test_what_administrators_may(self):
+    def test_other_rights_of_administrators_are_refused(self):
         """Refuse what an administrator may do, and the plugin does not."""
         volume = self.cloud.volume()
         volumes = self.cloud.cinder.client(MEMBER).volumes
@@ -138,7 +138,7 @@ class SampleTest(PolicyTestCase):
 class HostBootTest(scenario.Resumed, PolicyTestCase):
     """Nova resumes guests with the same credentials."""
 
-    def test_resumed(self):
+    def test_disk_of_resumed_guest_is_removed(self):
         server, volume = self.create_damage()['available']
         view = self.reboot(server)
         self.assert_gone(view, volume)
@@ -147,7 +147,7 @@ class HostBootTest(scenario.Resumed, PolicyTestCase):
 
 class RoundTest(_AuditRoundTestCase, PolicyTestCase):
 
-    def test_round(self):
+    def test_round_finds_the_disk(self):
         server, volume = self.create_damage()['available']
         self.assertIn(('found', 'volume-available', server.id, volume),
                       self.run_two_rounds())

@@ -47,18 +47,18 @@ class RefusalTest(scenario.ThreeDisks):
         self.assertEqual([], self.back_end(self.reset))
         self.assert_healthy(view, self.kept)
 
-    def test_reason_not_selected(self):
+    def test_reason_not_selected_withholds_the_removal(self):
         self.set_options(remove=['missing', 'attached-elsewhere'])
         self.check_withheld(self.reboot(self.server), 'not-selected', 'INFO',
                             is_not_connected=True, has_disk=False)
 
-    def test_max_removals(self):
+    def test_more_removals_than_max_are_withheld(self):
         self.set_options(max_removals=1)
         self.check_withheld(self.reboot(self.server), 'over-limit')
         self.set_options(max_removals=2)
         self.check_removed(self.reboot(self.server))
 
-    def test_max_removals_per_hour(self):
+    def test_more_removals_than_max_per_hour_are_withheld(self):
         other = self.create_server(fixture.Disk(), name='other')
         self.cloud.lose_attachment(other, other.volumes[0])
         self.set_options(max_removals_per_hour=2)
@@ -68,7 +68,7 @@ class RefusalTest(scenario.ThreeDisks):
         self.set_options(max_removals_per_hour=3)
         self.check_removed(self.reboot(self.server))
 
-    def test_unwritable_store(self):
+    def test_unwritable_store_withholds_the_removals(self):
         blocked = self.store_path.parent / 'blocked'
         blocked.touch()
         self.set_options(store=str(blocked / 'store.sqlite'))
@@ -133,7 +133,7 @@ class RefusalTest(scenario.ThreeDisks):
         for volume in (self.lost, self.reset):
             self.assertTrue(view.has_disk(volume))
 
-    def test_time_limit(self):
+    def test_expired_time_withholds_the_removals(self):
         limit = self.useFixture(scenario.TimeLimit())
         view = self.reboot(self.server, (
             recorder.GUEST, 'power off', limit.expire))
@@ -150,14 +150,14 @@ class RefusalTest(scenario.ThreeDisks):
                          (failed.level, failed.reason, failed.volume))
         self.assertIn(words, failed.text)
 
-    def test_power_off_fails(self):
+    def test_nothing_is_removed_if_power_off_fails(self):
         view = self.reboot(self.server, (
             recorder.GUEST, 'power off', recorder.fail(OSError('no'))))
         self.check_failed('-', 'no')
         self.check_untouched(view)
         self.check_removed(self.reboot(self.server))
 
-    def test_disconnect_fails(self):
+    def test_row_and_attachment_stay_if_disconnect_fails(self):
         """Send Cinder no request, and keep Nova's row."""
         view = self.reboot(self.server, (
             recorder.HOST, 'disconnect', recorder.fail(OSError('busy')),
@@ -168,7 +168,7 @@ class RefusalTest(scenario.ThreeDisks):
         self.assert_removed(self.reboot(self.server), self.reset,
                             'volume-available', (self.attachment.id,))
 
-    def test_device_remains(self):
+    def test_row_and_attachment_stay_if_a_device_remains(self):
         """Fail it: a forced os-brick is silent on a map that hangs readers."""
         self.cloud.change_connection_data(self.server, self.reset,
                                device_path='/dev/dm-7')

@@ -58,7 +58,7 @@ class RunbookTest(commands.CommandWithWitnessTestCase):
         self.cloud.cinder.client(self.cloud.admin).attachments.delete(own.id)
         return attachment
 
-    def test_attachment_mismatch(self):
+    def test_runbook_resolves_attachment_mismatch(self):
         for build in (self.other_attachment_of_the_host,
                       self.other_attachment_alone,
                       self.other_attachment_of_another_host):
@@ -82,7 +82,7 @@ class RunbookTest(commands.CommandWithWitnessTestCase):
             self.assertNotEqual(0, self.refresh(server, volume))
             self.assertIsNone(self.cloud.row(server, volume).connection_info)
 
-    def test_duplicate_attachment(self):
+    def test_runbook_resolves_duplicate_attachment(self):
         server = self.create_server(scenario.BOOT_DISK)
         volume, = server.volumes
         attachment = self.cloud.create_attachment(server, volume)
@@ -92,7 +92,7 @@ class RunbookTest(commands.CommandWithWitnessTestCase):
         self.delete_attachment(server, volume, attachment)
         self.give_new_attachment(server, volume)
 
-    def test_in_use_without_attachment(self):
+    def test_runbook_resolves_in_use_without_attachment(self):
         for is_wanted in (False, True):
             server = self.create_server(scenario.BOOT_DISK)
             volume, = server.volumes

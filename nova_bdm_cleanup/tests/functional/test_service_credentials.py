@@ -47,7 +47,7 @@ class NotAnAdministratorTest(scenario.TwoDisks):
         self.assertEqual([], self.journal())
         self.assertEqual([], self.requests('DELETE'))
 
-    def test_healthy(self):
+    def test_healthy_disk_is_kept_with_a_warning(self):
         view = self.reboot(self.server)
         self.assert_healthy(view, self.lost)
         self.check_untouched(view)
@@ -55,7 +55,7 @@ class NotAnAdministratorTest(scenario.TwoDisks):
                          {line.level for line in self.log_lines(self.server)})
         self.assertIn('admin', self.log_lines(self.server)[0].text)
 
-    def test_dangling_disk(self):
+    def test_dangling_disk_is_kept(self):
         """Keep it: it is not known to dangle."""
         self.cloud.lose_volume(self.server, self.lost)
         view = self.reboot(self.server)

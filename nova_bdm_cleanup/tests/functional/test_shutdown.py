@@ -47,7 +47,7 @@ class _ShutdownTestCase(scenario.ScenarioTestCase):
 class RebootTest(_ShutdownTestCase):
 
     @testtools.skipUnless(RECORDS_TASKS, 'Nova does not say that it stops')
-    def test_shutting_down(self):
+    def test_shutdown_withholds_the_removal(self):
         self.manager.set_shutdown_in_progress()
         self.addCleanup(self.manager._shutdown_in_progress.clear)
         view = self.reboot(self.server)
@@ -62,7 +62,7 @@ class RebootTest(_ShutdownTestCase):
         self.manager._shutdown_in_progress.clear()
         self.reboot_and_record()
 
-    def test_recorded(self):
+    def test_cleanup_is_recorded_as_a_task(self):
         self.reboot_and_record()
         self.assertEqual(['reboot_instance', 'bdm_cleanup']
                          if RECORDS_TASKS else [], self.tasks)
@@ -71,7 +71,7 @@ class RebootTest(_ShutdownTestCase):
 class BootTest(_ShutdownTestCase, scenario.Resumed):
     """Nova does not record what it does at its start."""
 
-    def test_recorded(self):
+    def test_cleanup_at_boot_is_recorded_as_a_task(self):
         self.reboot_and_record()
         self.assertEqual(
             ['bdm_cleanup'] if RECORDS_TASKS else [], self.tasks)

@@ -56,7 +56,7 @@ class TurnedIntoHardTest(SoftRebootTestCase):
         self.assertIn('reboot the server hard', line.text)
         self.assert_healthy(view, self.kept)
 
-    def test_paused(self):
+    def test_reboot_of_paused_guest_does_not_connect_the_disk(self):
         self.cloud.lose_attachment(self.server, self.lost)
         self.reboot_paused()
         self.check_removed_by_a_hard_reboot()
@@ -82,7 +82,7 @@ class SuccessfulTest(SoftRebootTestCase):
 
 class HangingCinderTest(SoftRebootTestCase):
 
-    def test_time_limit(self):
+    def test_soft_reboot_does_not_wait_for_cinder(self):
         """Time out: a wait too long for a soft reboot is still well within
         the limit of a hard one.
         """

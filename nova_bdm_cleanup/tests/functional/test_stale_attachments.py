@@ -31,7 +31,7 @@ class _StaleTestCase(scenario.TwoDisks):
 
 class StaleAttachmentTest(_StaleTestCase):
 
-    def test_reserved(self):
+    def test_reserved_attachment_is_deleted(self):
         attachment = self.cloud.create_attachment(self.server, self.free,
                                                  connected=False)
         view = self.reboot(self.server)
@@ -39,7 +39,7 @@ class StaleAttachmentTest(_StaleTestCase):
         self.assertNotIn('terminate_connection',
                          [call for call, _ in self.back_end(self.free)])
 
-    def test_connected(self):
+    def test_connected_attachment_without_row_is_deleted(self):
         """Disconnect a volume whose row Nova has lost."""
         attachment, = self.cloud.attachments(self.lost)
         self.cloud.row(self.server, self.lost).destroy()
@@ -55,7 +55,7 @@ class StaleAttachmentTest(_StaleTestCase):
             (recorder.BACK_END, 'terminate_connection'),
             (recorder.GUEST, 'power on'))
 
-    def test_legacy(self):
+    def test_attachment_from_before_queens_stays(self):
         """Keep it: a deletion would leave the volume mapped to the host."""
         attachment = self.cloud.create_legacy_attachment(
             self.server, self.free)

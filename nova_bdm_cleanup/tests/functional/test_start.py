@@ -143,7 +143,7 @@ class ConcurrentOperationTest(_StartTestCase):
             self.cloud.start(self.server)
         return thread
 
-    def test_detach(self):
+    def test_detach_during_a_start_succeeds(self):
         volume = self.cloud.volume()
         self.cloud.attach(self.server, volume)
         self.cloud.lose_attachment(self.server, self.lost)
@@ -172,12 +172,12 @@ class UndeleteTest(_StartTestCase):
     def bring_back(self, server, **arguments):
         self.cloud.act(server, {'restore': None}, by=self.cloud.admin)
 
-    def test_healthy(self):
+    def test_healthy_disks_are_kept(self):
         view = self.reboot(self.server)
         self.assert_healthy(view, *self.server.volumes)
         self.assert_nothing_done(view)
 
-    def test_dangling(self):
+    def test_dangling_disk_is_removed(self):
         self.cloud.lose_attachment(self.server, self.lost)
         view = self.reboot(self.server)
         self.check_removed(view)

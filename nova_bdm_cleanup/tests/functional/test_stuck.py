@@ -55,7 +55,7 @@ class AttachedByHandTest(StuckTestCase):
                          (attachment.status, attachment.is_connected))
         return attachment.id
 
-    def test_existing_server(self):
+    def test_attachment_of_existing_server_is_released(self):
         server = self.create_server()
         volume = self.cloud.volume()
         attachment = self.attach_by_hand(server, volume)
@@ -112,7 +112,7 @@ class ConnectedWithoutRecordTest(StuckTestCase):
             found.status, found.is_connected, self.volume_status(volume)))
         return attachment
 
-    def test_half_connected(self):
+    def test_half_connected_attachment_is_released(self):
         for multiattach in (False, True):
             volume = self.cloud.volume(multiattach=multiattach)
             attachment = self.half_connect(self.unknown_server(), volume)
@@ -221,7 +221,7 @@ class InterruptedAttachTest(StuckTestCase):
 class IncompleteShelveTest(StuckTestCase):
     """A shelve that a dangling mapping stopped half way."""
 
-    def test_printed_actions(self):
+    def test_printed_actions_complete_the_shelve(self):
         for lose, reason in ((self.cloud.lose_volume, 'volume-missing'),
                              (self.cloud.attach_elsewhere,
                               'attached-elsewhere')):
@@ -290,7 +290,7 @@ class HalfMovedTest(StuckTestCase):
         self.assertIsNotNone(row.connection_info)
         return server, volume
 
-    def test_printed_action(self):
+    def test_printed_action_repairs_the_disk(self):
         for is_root in (False, True):
             server, volume = self.half_move(is_root)
             reserved, = self.cloud.attachments(volume)
@@ -348,7 +348,7 @@ class HalfMovedTest(StuckTestCase):
 class DuplicateMappingTest(StuckTestCase):
     """A surplus mapping; the API does not show if Nova connected it."""
 
-    def test_clean(self):
+    def test_clean_keeps_the_disk_of_the_server(self):
         for connected, expected in ((False, ExitCode.OK),
                                     (True, ExitCode.PARTLY)):
             server = self.create_server(scenario.BOOT_DISK)
@@ -371,7 +371,7 @@ class DuplicateMappingTest(StuckTestCase):
 class PrintedActionsTest(StuckTestCase):
     """Printed actions, which end the state or begin with a look."""
 
-    def test_every_command(self):
+    def test_every_printed_command_ends_its_state(self):
         """Build a state for each reason that a command resolves."""
         tried = set()
         for build in (self.build_clean, self.build_release, self.build_look,

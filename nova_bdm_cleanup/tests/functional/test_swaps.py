@@ -173,7 +173,7 @@ class InterruptedSwapTest(commands.CommandTestCase):
         self.cloud.cinder.client(self.cloud.admin).attachments.delete(
             attachment.id)
 
-    def test_later_swaps(self):
+    def test_interrupted_swap_is_kept_after_later_swaps(self):
         """Keep it after other swaps: if disks are retyped in turn, the other
         results tell nothing about this one.
         """
@@ -231,7 +231,7 @@ class InterruptedSwapTest(commands.CommandTestCase):
         self.assert_gone(view, new)
         self.assertEqual('available', self.volume_status(new))
 
-    def test_failed_swap(self):
+    def test_failed_swap_keeps_nothing(self):
         """Keep nothing for a swap that failed and left nothing."""
         server = self.create_server(*[scenario.BOOT_DISK] * 2)
         lost, kept = server.volumes

@@ -62,7 +62,7 @@ class VolumeLockTest(testtools.TestCase):
         self.assertTrue(begun.wait(30))
         thread.join(30)
 
-    def test_another_volume(self):
+    def test_delete_of_another_volume_does_not_wait(self):
         with instance.hold_volume_lock(uuidsentinel.another, Deadline(30)):
             begun, thread = self.delete()
             self.assertTrue(begun.wait(30))

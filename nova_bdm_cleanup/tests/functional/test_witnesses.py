@@ -60,7 +60,7 @@ class WrongRegionTest(WitnessTestCase):
 
 class RightRegionTest(WitnessTestCase):
 
-    def test_slow_witness(self):
+    def test_slow_witness_is_skipped(self):
         """Skip a volume with thousands of attachments by another user, which
         is older than all others.
         """

@@ -55,7 +55,7 @@ class ProxyTest(_CloudTestCase):
         self.volume = self.cloud.volume()
         self.client = cinder.client(self.cloud.proxy.url, self.cloud.owner)
 
-    def test_broken_answers(self):
+    def test_broken_answer_raises(self):
         for action in (proxy.reset(), proxy.lose_answer(), proxy.truncate(),
                        proxy.garbage(), proxy.html(), proxy.status(500)):
             self.cloud.proxy.on('GET', '/volumes/', action)
@@ -65,7 +65,7 @@ class ProxyTest(_CloudTestCase):
                  AttributeError, TypeError),
                 self.client.volumes.get, self.volume)
 
-    def test_lost_answer(self):
+    def test_lost_answer_is_of_a_completed_request(self):
         self.cloud.proxy.on('DELETE', '/volumes/', proxy.lose_answer())
         self.assertRaises(ksa_exceptions.ConnectFailure,
                           self.client.volumes.delete, self.volume)

@@ -101,7 +101,7 @@ class DemoTest(_DemoTestCase):
         return owner, {server['name']: server
                        for server in answer.json()['servers']}
 
-    def test_one_scenario(self):
+    def test_chosen_scenario_is_played_alone(self):
         process = self.start('--scenario', 'root-detached')
         output, _ = process.communicate(timeout=TIMEOUT)
         self.assertEqual(0, process.returncode, output)
@@ -175,7 +175,7 @@ class PracticeTest(_DemoTestCase):
         self.assertEqual(code, done.returncode, f'{line}\n{done.stdout}')
         return done.stdout
 
-    def test_six_lines(self):
+    def test_printed_lines_clean_and_undo(self):
         audit, explain, clean, look, undo, again = self.lines
         found = self.type(audit, ExitCode.FINDINGS)
         # The audit shows the reason to explain and the command to clean.
@@ -193,7 +193,7 @@ class PracticeTest(_DemoTestCase):
         self.process.send_signal(signal.SIGINT)
         self.assertEqual(0, self.process.wait(TIMEOUT))
 
-    def test_project(self):
+    def test_audit_takes_name_or_id_of_a_project(self):
         """Audit a project by its name and by its id."""
         project = self.type('openstack project show -f value -c id demo')
         for named in ('demo', project.strip()):

@@ -42,12 +42,12 @@ class CinderTest(base.FunctionalTestCase):
                         f'    real:  {refusals[1]} {states[1]}']
         return []
 
-    def test_sequences(self):
+    def test_model_agrees_in_written_sequences(self):
         self.assertEqual('', '\n'.join(
             line for name, calls in cinder_sequences.SEQUENCES.items()
             for line in self.compare(name, calls)))
 
-    def test_random_sequences(self):
+    def test_model_agrees_in_random_sequences(self):
         rng = random.Random(20261122)
         self.assertEqual('', '\n'.join(
             line for number in range(_SEQUENCE_COUNT)
@@ -87,7 +87,7 @@ class NovaTest(base.FunctionalTestCase):
                           if part not in here)]
         return []
 
-    def test_sequences(self):
+    def test_model_agrees_in_written_sequences(self):
         self.assertEqual('', '\n'.join(
             line for name, calls in nova_sequences.SEQUENCES.items()
             for line in self.compare(name, calls)))

@@ -61,19 +61,19 @@ class BadInputTest(base.CommandTest, ConfTestCase):
         self.config, self.path = self.path, store
         self.problem = '[bdm_cleanup] ' + self.said.format(self.config)
 
-    def test_start(self) -> None:
+    def test_start_logs_the_problem(self) -> None:
         startup.start(self.configured)
         self.assertEqual(
             ['bdm-cleanup is off; Nova is left as it is: ' + self.problem],
             self.log.output.splitlines())
 
-    def test_start_that_requires_it(self) -> None:
+    def test_required_start_raises_the_problem(self) -> None:
         self.configured.set_override('required', True, group='bdm_cleanup')
         error = self.assertRaises(
             startup.StartRefused, startup.start, self.configured)
         self.assertIn(self.problem, str(error))
 
-    def test_check(self) -> None:
+    def test_check_prints_the_problem(self) -> None:
         result = check._guarded(check.Checks.options)(
             check.Checks(self.configured))
         self.assertEqual((Code.FAILURE, self.problem),
@@ -89,7 +89,7 @@ class BadInputTest(base.CommandTest, ConfTestCase):
         return dict(re.split('  +', line, maxsplit=1)
                     for line in self.call(*arguments)[1].splitlines())
 
-    def test_status(self) -> None:
+    def test_status_prints_the_problem(self) -> None:
         """Check that the state of the process makes no difference."""
         table = self.status('not-active')
         self.assertEqual(self.problem, table['Options'])
@@ -106,7 +106,7 @@ class BadInputTest(base.CommandTest, ConfTestCase):
 
 class CommandTest(base.CommandTest):
 
-    def test_status_with_a_wrong_store(self) -> None:
+    def test_status_does_not_read_a_wrong_store(self) -> None:
         """Check that the command does not read the store."""
         config = self.write('[DEFAULT]\nstate_path = %s\n[bdm_cleanup]\n'
                             'store = $nowhere/x\n' % self.home)

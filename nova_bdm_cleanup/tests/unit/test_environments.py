@@ -46,7 +46,7 @@ class LatestTest(base.TestCase):
         self.assertEqual(self.stamp.parent / 'bin' / 'python', path)
         return self.commands.call_count
 
-    def test_built_again_when_it_is_old(self) -> None:
+    def test_old_environment_is_built_again(self) -> None:
         self.assertEqual(2, self.get('nova'))
         (_, command), options = self.commands.call_args
         self.assertEqual('nova', command[-1])

@@ -62,27 +62,27 @@ class FileTestCase(base.TestCase):
 
 class WriteTest(FileTestCase):
 
-    def test_new_then_replaced(self):
+    def test_file_is_created_and_replaced(self):
         for data in (b'old\n', b'new\n', b''):
             files.METRICS_FILE.check(self.path)
             write(self.path, data)
             self.assertEqual(data, self.content())
             self.assertEqual(['bdm.prom'], os.listdir(self.directory))
 
-    def test_anybody_may_read_it_whatever_the_umask(self):
+    def test_file_is_readable_with_any_umask(self):
         for umask in (0o077, 0o000):
             self.addCleanup(os.umask, os.umask(umask))
             write(self.path, b'data\n')
             self.assertEqual('0o644', oct(stat.S_IMODE(
                 os.stat(self.path).st_mode)))
 
-    def test_in_the_directory_of_the_process(self):
+    def test_name_without_directory_is_written(self):
         self.addCleanup(os.chdir, os.getcwd())
         os.chdir(self.directory)
         write('bdm.prom', b'data\n')
         self.assertEqual(b'data\n', self.content())
 
-    def test_a_reader_never_sees_half_of_it(self):
+    def test_reader_never_sees_half_a_file(self):
         both = [letter * 1000000 for letter in (b'a', b'b')]
         write(self.path, both[0])
         done = threading.Event()
@@ -124,7 +124,7 @@ class RefusalTest(FileTestCase):
         with open(target) as file:
             self.assertEqual('precious', file.read())
 
-    def test_what_is_no_file(self):
+    def test_directory_or_fifo_is_refused(self):
         os.mkdir(self.path)
         self.assertRefused('it is not a regular file')
         os.rmdir(self.path)
@@ -136,7 +136,7 @@ class RefusalTest(FileTestCase):
             path = name and os.path.join(self.directory, name)
             self.assertRefused('.prom', path=path)
 
-    def test_missing_directory(self):
+    def test_missing_directory_is_refused(self):
         write(self.path, b'old\n')
         self.assertRefused(
             'No such file', 'create its directory',
@@ -144,13 +144,13 @@ class RefusalTest(FileTestCase):
         self.assertRefused('Not a directory',
                            path=os.path.join(self.path, 'bdm.prom'))
 
-    def test_unwritable_directory(self):
+    def test_unwritable_directory_keeps_the_old_file(self):
         write(self.path, b'old\n')
         with self.as_other_user(0o755):
             self.assertRefused('make its directory writable')
         self.assertEqual(b'old\n', self.content())
 
-    def test_the_file_of_another_user_in_a_sticky_directory(self):
+    def test_file_of_another_user_in_sticky_directory_stays(self):
         write(self.path, b'old\n')
         with self.as_other_user(0o1777):
             self.assertRefused('to another user', 'sticky')
@@ -163,7 +163,7 @@ class RefusalTest(FileTestCase):
             write(self.path, b'new\n')
         self.assertEqual(b'new\n', self.content())
 
-    def test_full_disk(self):
+    def test_full_disk_keeps_the_old_file(self):
         write(self.path, b'old\n')
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (5, limits[1]))
@@ -174,7 +174,7 @@ class RefusalTest(FileTestCase):
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         self.assertEqual(b'old\n', self.content())
 
-    def test_an_unexpected_error(self):
+    def test_unexpected_error_leaves_no_file(self):
         with mock.patch('os.replace', autospec=True,
                         side_effect=OSError(5, 'Input/output error')):
             self.assertRefused(
@@ -182,7 +182,7 @@ class RefusalTest(FileTestCase):
                 func=lambda path: write(path, b''))
         self.assertEqual([], os.listdir(self.directory))
 
-    def test_stopped_half_way(self):
+    def test_interrupt_leaves_no_file(self):
         with mock.patch('os.replace', autospec=True,
                         side_effect=KeyboardInterrupt):
             self.assertRaises(KeyboardInterrupt, write,

@@ -130,7 +130,7 @@ class AlertsTest(base.TestCase):
                          else [anchor] if anchor else []):
                 self.assertIn('\n.. _%s:\n' % name, text)
 
-    def test_where_they_lead_is_changed_as_is_documented(self) -> None:
+    def test_documented_command_changes_every_link(self) -> None:
         change, = re.findall(r"sed -i '(.*)'", (
             GUIDE / 'monitoring.rst').read_text(encoding='utf-8'))
         changed = subprocess.run(
@@ -153,7 +153,7 @@ class AlertsTest(base.TestCase):
         self.assertEqual(names, documented)
 
     @promtool.needs_promtool
-    def test_their_own_tests(self) -> None:
+    def test_promtool_tests_of_the_alerts_pass(self) -> None:
         self.assertEqual('', promtool.promtool(
             'test', 'rules', RULES_TEST.name, cwd=RULES_TEST.parent))
 

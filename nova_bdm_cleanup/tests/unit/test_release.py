@@ -104,63 +104,63 @@ class RefusalTest(ProjectTestCase):
         [line] = done.stderr.splitlines()
         return line
 
-    def test_a_changed_file(self) -> None:
+    def test_changed_file_is_refused(self) -> None:
         write(self.root, CHANGELOG, '')
         self.assertIn('differs from the last commit: CHANGELOG.rst',
                       self.refused())
 
-    def test_untracked_files_that_the_user_does_not_show(self) -> None:
+    def test_hidden_untracked_files_are_refused(self) -> None:
         git(self.root, 'config', 'status.showUntrackedFiles', 'no')
         write(self.root, 'one', '')
         write(self.root, 'two', '')
         self.assertIn(': one and 1 more.', self.refused())
 
-    def test_a_staged_file(self) -> None:
+    def test_staged_file_is_refused(self) -> None:
         write(self.root, 'one', '')
         git(self.root, 'add', 'one')
         self.assertIn(': one.', self.refused())
 
-    def test_no_checkout(self) -> None:
+    def test_directory_without_git_is_refused(self) -> None:
         shutil.rmtree(self.root / '.git')
         with mock.patch.dict(
                 os.environ, GIT_CEILING_DIRECTORIES=str(self.root.parent)):
             self.assertIn('is no git checkout', self.refused())
 
-    def test_a_source_distribution_inside_another_checkout(self) -> None:
+    def test_checkout_of_another_project_is_refused(self) -> None:
         inner = self.root / 'inner'
         shutil.copytree(self.root / 'tools', inner / 'tools')
         self.assertIn('is another one', self.refused(root=inner))
 
-    def test_a_repository_without_a_commit(self) -> None:
+    def test_repository_without_a_commit_is_refused(self) -> None:
         shutil.rmtree(self.root / '.git')
         git(self.root, 'init', '--quiet')
         self.assertIn('is no git checkout with a commit', self.refused())
 
-    def test_a_version_in_development(self) -> None:
+    def test_version_in_development_is_refused(self) -> None:
         self.set_version('1.0.0.dev0')
         self.commit()
         self.assertIn('is not a final version', self.refused())
 
-    def test_a_tag_on_an_earlier_commit(self) -> None:
+    def test_tag_on_an_earlier_commit_is_refused(self) -> None:
         git(self.root, 'tag', '1.0.0')
         self.commit()
         self.assertIn('The tag 1.0.0 exists', self.refused())
 
-    def test_a_tag_on_another_branch(self) -> None:
+    def test_tag_on_another_branch_is_refused(self) -> None:
         git(self.root, 'checkout', '--quiet', '-b', 'other')
         self.commit()
         git(self.root, 'tag', '1.0.0')
         git(self.root, 'checkout', '--quiet', '-')
         self.assertIn('The tag 1.0.0 exists', self.refused())
 
-    def test_a_changelog_without_the_version(self) -> None:
+    def test_changelog_without_the_version_is_refused(self) -> None:
         for text in ('', section('1.0.0').replace('1', '2', 1), '1.0.0\n'):
             write(self.root, CHANGELOG, text)
             git(self.root, 'tag', '--force', '2.0.0')
             self.commit()
             self.assertIn('does not have 1.0.0', self.refused())
 
-    def test_a_clone_without_the_tags_of_earlier_releases(self) -> None:
+    def test_clone_without_earlier_tags_is_refused(self) -> None:
         git(self.root, 'tag', '1.0.0')
         self.set_version('1.1.0')
         write(self.root, CHANGELOG, section('1.1.0') + section('1.0.0'))
@@ -171,7 +171,7 @@ class RefusalTest(ProjectTestCase):
                 self.assertIn('has no tag 1.0.0',
                               self.refused(*mode, root=clone))
 
-    def test_a_directory_that_exists(self) -> None:
+    def test_existing_directory_is_refused(self) -> None:
         (self.root / 'dist' / '1.0.0').mkdir(parents=True)
         self.assertIn('dist/1.0.0 exists already', self.refused())
         self.assertIn('dist exists already',
@@ -215,7 +215,7 @@ class CheckoutTest(ProjectTestCase):
         self.assertEqual(
             objects, sorted((self.root / '.git' / 'objects').rglob('*')))
 
-    def test_releases_in_the_order_of_their_numbers(self) -> None:
+    def test_releases_are_in_the_order_of_their_numbers(self) -> None:
         for tag in ('1.10.0', '1.9.0', 'v2', '2.0.0rc1', 'something'):
             git(self.root, 'tag', tag)
         git(self.root, 'checkout', '--quiet', '-b', 'other')
@@ -244,12 +244,12 @@ class HistoryTest(ProjectTestCase):
                      NOTES).split()])
                 for commit in commits]
 
-    def test_a_version_that_is_not_tagged_yet(self) -> None:
+    def test_notes_belong_to_the_version_without_a_tag(self) -> None:
         for root in (self.root, self.clone('--depth', '1')):
             self.assertEqual([('0.0.0', []), ('1.0.0', ['first'])],
                              self.history(root, '1.0.0'))
 
-    def test_notes_after_a_release(self) -> None:
+    def test_notes_after_a_release_belong_to_the_next(self) -> None:
         git(self.root, 'tag', '1.0.0')
         write(self.root, f'{NOTES}/second.yaml', 'fixes: [two]\n')
         self.commit()
@@ -265,7 +265,7 @@ class HistoryTest(ProjectTestCase):
         self.assertEqual([*released, ('', notes)],
                          self.history(self.root, '1.0.0'))
 
-    def test_a_shallow_clone_with_the_tags(self) -> None:
+    def test_shallow_clone_has_the_same_history(self) -> None:
         git(self.root, 'tag', '1.0.0')
         write(self.root, f'{NOTES}/second.yaml', 'fixes: [two]\n')
         self.commit()
@@ -293,7 +293,7 @@ class ArchiveTest(base.TestCase):
         self.release.pack(top, archive, 1_700_000_000)
         return archive
 
-    def test_same_bytes_of_the_same_files(self) -> None:
+    def test_same_files_give_the_same_bytes(self) -> None:
         first = self.packed(('b', 'a/c'), 0o600, 1)
         second = self.packed(('a/c', 'b'), 0o664, 2_000_000_000)
         self.assertEqual(first.read_bytes(), second.read_bytes())
@@ -319,7 +319,7 @@ class ArchiveTest(base.TestCase):
                 first, self.packed(('a', 'c'), 0o644, 1)))
         self.assertEqual([], self.release.differences(first, first))
 
-    def test_all_artefacts_or_none(self) -> None:
+    def test_failed_copy_publishes_nothing(self) -> None:
         source = pathlib.Path(self.tempdir())
         write(source, 'one', '1')
         output = pathlib.Path(self.tempdir(), 'dist', '1.0.0')
@@ -339,7 +339,7 @@ class MetadataTest(base.TestCase):
         super().setUp()
         self.release = load('release')
 
-    def test_only_an_address_that_is_given(self) -> None:
+    def test_address_is_written_only_if_given(self) -> None:
         setup = pathlib.Path(self.tempdir(), 'setup.cfg')
         before = (ROOT / 'setup.cfg').read_text(encoding='utf-8')
         self.assertNotIn('\nproject_urls', before)
@@ -357,13 +357,13 @@ class MetadataTest(base.TestCase):
             self.assertRaises(self.release.argparse.ArgumentTypeError,
                               self.release.repository_url, text)
 
-    def test_versions_of_a_changelog(self) -> None:
+    def test_versions_are_read_from_the_changelog(self) -> None:
         self.assertEqual([], self.release.versions_in(''))
         self.assertEqual(['1.10.0', '1.0.0'], self.release.versions_in(
             '=====\nTitle\n=====\n\n1.10.0\n======\n\nx 1.9.9\n-------\n\n'
             '1.0.0\n=====\n'))
 
-    def test_a_changelog_that_is_not_current(self) -> None:
+    def test_outdated_changelog_is_refused(self) -> None:
         root = pathlib.Path(self.tempdir())
         self.assertRaises(self.release.Refusal,
                           self.release.check_changelog, root, 'x')

@@ -31,7 +31,7 @@ class CleanTest(base.TestCase):
 
 class TableTest(base.TestCase):
 
-    def test_as_wide_as_what_is_in_it(self) -> None:
+    def test_columns_are_as_wide_as_their_values(self) -> None:
         self.assertEqual(
             '> Name    Count\n'
             '> volume  1\n'
@@ -39,7 +39,7 @@ class TableTest(base.TestCase):
             terminal.table(('Name', 'Count'), (('volume', 1), (None, 22)),
                            indent='> '))
 
-    def test_without_rows(self) -> None:
+    def test_table_without_rows_has_its_heading(self) -> None:
         self.assertEqual('Name  Count', terminal.table(('Name', 'Count'), ()))
 
 
@@ -54,16 +54,16 @@ class FieldsTest(base.TestCase):
             return terminal.fields([('Name', 'a'), (
                 'State', 'as long as this text is')])
 
-    def test_a_terminal(self) -> None:
+    def test_long_value_is_wrapped_on_a_terminal(self) -> None:
         self.assertEqual('Name   a\nState  as long as this\n       text is',
                          self.fields(is_terminal=True))
 
-    def test_a_pipe(self) -> None:
+    def test_long_value_is_not_wrapped_in_a_pipe(self) -> None:
         self.assertEqual('Name   a\nState  as long as this text is',
                          self.fields(is_terminal=False))
 
 
 class MomentTest(base.TestCase):
 
-    def test_in_utc(self) -> None:
+    def test_moment_is_in_utc(self) -> None:
         self.assertEqual('1970-01-02 00:00:00', terminal.moment(86400))

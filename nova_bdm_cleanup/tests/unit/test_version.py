@@ -18,17 +18,17 @@ NEXT = VERSION.partition('.dev')[0]
 
 class VersionTest(base.TestCase):
 
-    def test_it_is_final_or_in_development(self) -> None:
+    def test_version_is_final_or_in_development(self) -> None:
         self.assertRegex(VERSION, r'^\d+\.\d+\.\d+(\.dev0)?$')
 
-    def test_the_documentation_names_it(self) -> None:
+    def test_documentation_names_the_version(self) -> None:
         named = [
             version for page in sorted(DOCS.rglob('*.rst'))
             for version in re.findall(r'\bbdm-cleanup (\d[\w.]*)',
                                       page.read_text(encoding='utf-8'))]
         self.assertEqual({NEXT}, set(named))
 
-    def test_the_debian_package_has_it(self) -> None:
+    def test_debian_changelog_has_the_version(self) -> None:
         # "dch" adds an entry; the number after the version counts packages of
         # one version.
         changelog = ROOT / 'packaging' / 'debian' / 'changelog'

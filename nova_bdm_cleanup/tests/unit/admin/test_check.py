@@ -69,7 +69,7 @@ class CheckCase(base.TestCase):
 class HostTest(CheckCase):
     """Checks of the host itself."""
 
-    def test_plugin(self) -> None:
+    def test_missing_plugin_is_a_failure_and_mode_off_a_warning(self) -> None:
         point = mock.Mock(group='os_vif')
         point.name = 'bdm_cleanup'
         found = mock.Mock(entry_points=[])
@@ -81,7 +81,7 @@ class HostTest(CheckCase):
             self.set(mode='observe')
             self.expect(Code.SUCCESS, 'plugin')
 
-    def test_options(self) -> None:
+    def test_wrong_options_fail_and_useless_ones_warn(self) -> None:
         self.expect(Code.SUCCESS, 'options')
         self.conf.register_opt(cfg.BoolOpt(
             'resume_guests_state_on_host_boot', default=False))
@@ -91,7 +91,7 @@ class HostTest(CheckCase):
         self.configure('[bdm_cleanup]', 'timeout = 0')
         self.expect(Code.FAILURE, 'options', '[bdm_cleanup] timeout')
 
-    def test_os_brick(self) -> None:
+    def test_limits_of_each_os_brick_release_are_named(self) -> None:
         powerflex = os.path.join(self.directory, 'scini')
         self.useFixture(fixtures.MockPatchObject(
             check, '_POWERFLEX_DEVICE', powerflex))
@@ -115,7 +115,7 @@ class HostTest(CheckCase):
         self.expect(Code.SUCCESS, 'os_brick', *words)
         version.assert_called_with('os-brick')
 
-    def test_journal(self) -> None:
+    def test_unusable_store_is_a_failure(self) -> None:
         self.expect(Code.SUCCESS, 'journal')
         blocked = os.path.join(self.directory, 'blocked')
         with open(blocked, 'w'):
@@ -130,14 +130,14 @@ class HostTest(CheckCase):
             self.expect(Code.WARNING, 'journal', 'belongs to user 42436')
         self.assertEqual([], os.listdir(self.directory))
 
-    def test_credentials(self) -> None:
+    def test_missing_cinder_credentials_are_a_failure(self) -> None:
         self.expect(Code.FAILURE, 'credentials', '[cinder] auth_type')
         for name in ('cinder_version', 'cinder'):
             self.expect(Code.WARNING, name, 'without credentials')
         self.set('cinder', auth_type='password')
         self.expect(Code.SUCCESS, 'credentials')
 
-    def test_credentials_in_another_section(self) -> None:
+    def test_credentials_of_auth_section_count(self) -> None:
         """Follow ``auth_section``, which openstack-ansible sets."""
         section = ['[cinder]', 'auth_section = keystone_authtoken',
                    '[keystone_authtoken]']
@@ -147,7 +147,7 @@ class HostTest(CheckCase):
         self.configure(*section, 'auth_type = password')
         self.expect(Code.SUCCESS, 'credentials')
 
-    def test_metrics_file(self) -> None:
+    def test_metrics_file_without_directory_is_a_failure(self) -> None:
         self.expect(Code.SUCCESS, 'metrics_file')
         self.set(metrics_file=os.path.join(self.directory, 'bdm.prom'))
         self.expect(Code.SUCCESS, 'metrics_file')
@@ -156,7 +156,7 @@ class HostTest(CheckCase):
         self.set(metrics_file=path)
         self.expect(Code.FAILURE, 'metrics_file', path, 'create its directory')
 
-    def test_a_check_that_breaks(self) -> None:
+    def test_check_that_breaks_fails_alone(self) -> None:
         """Check that it fails and does not stop the other checks."""
         with mock.patch.object(check.Checks, 'nova', autospec=True,
                                side_effect=ValueError('odd\x1b')):
@@ -170,7 +170,7 @@ class RunningTest(CheckCase):
         running.start(self.conf[GROUP].store, since=since,
                       problem=problem, audit_interval=3600)
 
-    def test_by_its_state(self) -> None:
+    def test_result_follows_the_state_of_nova_compute(self) -> None:
         # A check before the restart of nova-compute is no failure.
         self.expect(Code.SUCCESS, 'running', '[bdm_cleanup] mode = enforce')
         self.assertEqual([], os.listdir(self.directory))
@@ -183,14 +183,14 @@ class RunningTest(CheckCase):
         running.end(self.conf[GROUP].store)
         self.expect(Code.SUCCESS, 'running', 'has ended')
 
-    def test_another_version(self) -> None:
+    def test_other_version_asks_for_a_restart(self) -> None:
         running.start(self.conf[GROUP].store, version=VERSION)
         self.expect(Code.SUCCESS, 'running')
         running.start(self.conf[GROUP].store, version='0.0.1')
         self.expect(Code.SUCCESS, 'running', 'it runs 0.0.1; %s is installed: '
                     'restart nova-compute' % VERSION)
 
-    def test_the_configuration_of_another_one(self) -> None:
+    def test_wrong_host_asks_for_another_config_file(self) -> None:
         self.start()
         self.set(None, host='vm')
         self.expect(Code.WARNING, 'running',
@@ -218,20 +218,20 @@ class ServiceTokenTest(CheckCase):
             'project_name = own', 'user_domain_id = default',
             'project_domain_id = default')
 
-    def test_without_credentials(self) -> None:
+    def test_missing_service_user_is_a_failure(self) -> None:
         self.expect(Code.FAILURE, 'service_token', 'send_service_user_token')
         self.set('service_user', send_service_user_token=True)
         self.expect(Code.FAILURE, 'service_token',
                     'set [service_user] auth_type')
 
-    def test_role(self) -> None:
+    def test_service_role_succeeds_and_no_token_fails(self) -> None:
         self.become('service')
         self.expect(Code.SUCCESS, 'service_token')
         self.set('service_user', auth_url='http://127.0.0.1:9/v3')
         self.expect(Code.FAILURE, 'service_token',
                     'gives no token for the user in [service_user]')
 
-    def test_another_role(self) -> None:
+    def test_user_without_service_role_is_a_warning(self) -> None:
         self.become('member')
         self.expect(Code.WARNING, 'service_token',
                     'does not have the role "service" (its roles: member)',
@@ -240,7 +240,7 @@ class ServiceTokenTest(CheckCase):
 
 class CinderVersionTest(CheckCase):
 
-    def test_version(self) -> None:
+    def test_cinder_below_3_44_is_a_failure(self) -> None:
         self.set('cinder', auth_type='password')
         cases: list[tuple[Any, ...]] = [
             *((Code.SUCCESS, self.body(version),
@@ -273,7 +273,7 @@ class CinderVersionTest(CheckCase):
 
 class CommandTest(base.TestCase):
 
-    def test_it_ends_as_nova_status_does(self) -> None:
+    def test_exit_code_is_that_of_the_worst_check(self) -> None:
         for codes, expected in (
                 ((Code.SUCCESS, Code.SUCCESS), 0),
                 ((Code.SUCCESS, Code.WARNING), 1),
@@ -298,7 +298,7 @@ class CommandTest(base.TestCase):
                     for number, code in enumerate(codes)]},
                 json.loads(output.getvalue()))
 
-    def test_without_nova(self) -> None:
+    def test_missing_nova_is_explained(self) -> None:
         errors = io.StringIO()
         with contextlib.redirect_stderr(errors), \
                 mock.patch.dict(sys.modules, {'nova': None}):

@@ -14,7 +14,7 @@ from nova_bdm_cleanup.tests.unit.base import sql
 
 class ListTest(base.CommandTest):
 
-    def test_table(self):
+    def test_table_shows_each_entry(self):
         first = self.record(base.removal(1), base.removal(2), done=[1],
                             end='partly', trigger='start')
         self.now += 60
@@ -29,7 +29,7 @@ class ListTest(base.CommandTest):
             '%s  2027-01-15 12:01:00  %s  hard_reboot  0 of 0   interrupted'
             % (second, base.OTHER)], out.splitlines())
 
-    def test_filters(self):
+    def test_filters_select_by_server_and_time(self):
         first = self.record(base.removal(1))
         self.now += 3600
         second = self.record(base.removal(2), server=base.OTHER)
@@ -49,7 +49,7 @@ class ListTest(base.CommandTest):
                              [e['entry'] for e in json.loads(out)], words)
             self.assertEqual(0 if expected else 1, code)
 
-    def test_since_an_age(self):
+    def test_since_accepts_an_age(self):
         entry = self.record(base.removal(1))
         with mock.patch('time.time', autospec=True,
                         return_value=base.NOON + 7200):
@@ -59,13 +59,13 @@ class ListTest(base.CommandTest):
                     code, self.journal('list', '--since', age)[0], age)
         self.assertIn(entry, self.journal('list')[1])
 
-    def test_no_journal(self):
+    def test_missing_journal_is_not_created(self):
         code, out, err = self.journal('list')
         self.assertEqual((1, ''), (code, out))
         self.assertIn(self.path, err)
         self.assertFalse(os.path.exists(self.path))
 
-    def test_newer_store(self):
+    def test_newer_store_is_refused(self):
         self.record(base.removal(1))
         sql(self.path, 'UPDATE feature SET version = 7')
         code, out, err = self.journal('list')
@@ -75,7 +75,7 @@ class ListTest(base.CommandTest):
 
 class ShowTest(base.CommandTest):
 
-    def test_text(self):
+    def test_text_shows_actions_without_control_characters(self):
         entry = self.record(base.removal(1, tag='db\x1b[2J'), base.stale(3),
                             done=[1], trigger='host_boot')
         code, out, err = self.journal('show', entry)
@@ -91,7 +91,7 @@ class ShowTest(base.CommandTest):
         self.assertNotIn('\x1b', out)
         self.assertIn('db\\x1b[2J', out)
 
-    def test_json(self):
+    def test_json_shows_the_whole_record(self):
         entry = self.record(base.removal(1), done=[1])
         code, out, err = self.journal('show', '--json', entry)
         shown = json.loads(out)
@@ -101,13 +101,13 @@ class ShowTest(base.CommandTest):
         self.assertEqual(['bdm-1'], shown['removed'])
         self.assertEqual(base.removal(1), shown['record']['actions'][0])
 
-    def test_unknown_entry(self):
+    def test_unknown_entry_is_named(self):
         self.record(base.removal(1))
         code, out, err = self.journal('show', 'nonsense')
         self.assertEqual((1, ''), (code, out))
         self.assertIn('no entry nonsense', err)
 
-    def test_odd_records(self):
+    def test_records_of_any_form_are_shown(self):
         """Accept records that the cleaner itself never writes."""
         journal = Journal(self.path, base.MIB4, lambda: self.now)
         for record in ({}, {'actions': 5, 'findings': 'x', 'server': []},

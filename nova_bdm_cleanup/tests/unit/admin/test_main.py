@@ -18,7 +18,7 @@ from nova_bdm_cleanup.tests.unit.admin import base
 
 class MainTest(base.CommandTest):
 
-    def test_usage_errors(self):
+    def test_wrong_arguments_print_the_usage(self):
         for words in ((), ('journal',), ('nonsense',), ('journal', 'show'),
                       ('check', '--yaml'),
                       ('journal', 'list', '--since', 'yesterday'),
@@ -29,14 +29,14 @@ class MainTest(base.CommandTest):
             self.assertEqual(2, code, words)
             self.assertIn('usage: nova-bdm-cleanup', err)
 
-    def test_help_and_version(self):
+    def test_help_and_version_end_with_code_0(self):
         for words in (('--help',), ('--version',), ('journal', '--help'),
                       ('journal', 'undo', '--help')):
             code, out, err = self.call(*words)
             self.assertEqual((0, ''), (code, err))
             self.assertNotEqual('', out)
 
-    def test_the_tool_breaks(self):
+    def test_exception_ends_with_code_255(self):
         self.record(base.removal(1))
         with mock.patch.object(Journal, 'entries', autospec=True,
                                side_effect=KeyError('odd')):
@@ -69,7 +69,7 @@ class MainTest(base.CommandTest):
             **{'stdout': subprocess.PIPE, **more})
         return run.returncode, run.stderr, run.stdout
 
-    def test_as_a_process(self):
+    def test_closed_pipe_keeps_the_exit_code(self):
         entry = self.record(base.removal(1, tag='t\u00e4g\x1b\udc80'),
                             done=[1])
         words = 'journal', 'undo', '--journal', self.path, entry
@@ -100,7 +100,7 @@ class MainTest(base.CommandTest):
 
 class ConfigurationTest(base.CommandTest):
 
-    def test_state_path_of_nova_conf(self):
+    def test_store_is_in_the_state_path_of_nova_conf(self):
         entry = self.record(base.removal(1))
         os.mkdir(os.path.join(self.home, 'bdm-cleanup'), 0o700)
         os.rename(self.path, os.path.join(
@@ -125,14 +125,14 @@ class ConfigurationTest(base.CommandTest):
             self.assertEqual(
                 code, self.call('journal', 'list', *wrong, *words)[0], words)
 
-    def test_found_where_nova_compute_looks(self):
+    def test_configuration_of_nova_compute_is_found(self):
         self.record(base.removal(1))
         self.write('[DEFAULT]\n', '.nova/nova.conf')
         self.write('[bdm_cleanup]\nstore = %s\n' % self.path,
                    '.nova/nova-compute.conf')
         self.assertEqual(0, self.call('journal', 'list')[0])
 
-    def test_default_state_path(self):
+    def test_store_is_in_the_default_state_path(self):
         for spec, path in (
                 (None, '/var/lib/nova'),
                 (argparse.Namespace(origin='/opt/python/nova/__init__.py'),
@@ -144,7 +144,7 @@ class ConfigurationTest(base.CommandTest):
             self.assertEqual((1, ''), (code, out))
             self.assertIn(path + '/bdm-cleanup/store.sqlite', err)
 
-    def test_bad_configuration(self):
+    def test_unusable_configuration_is_named(self):
         for words, hint in (
                 (('--config-file', '/nowhere/nova.conf'), '/nowhere'),
                 (('--config-dir', '/nowhere'), '/nowhere'),

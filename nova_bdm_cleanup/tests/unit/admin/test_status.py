@@ -49,7 +49,7 @@ def finding(number=1, server=base.SERVER, reason='volume-available'):
 class StateTest(base.CommandTest):
     """The state of a host, from the store, the kernel and the clock."""
 
-    def test_when_it_is_stale(self):
+    def test_audit_is_stale_after_three_intervals(self):
         for number, (since, succeeded, interval, now, words) in enumerate((
                 # The audit.
                 (0, 0, HOUR, 3 * HOUR, ()),
@@ -77,7 +77,7 @@ class StateTest(base.CommandTest):
             for word in words:
                 self.assertIn(word, found.why, row)
 
-    def test_several_nova_computes(self):
+    def test_state_is_that_of_the_configured_host(self):
         for host in ('compute1', 'compute2'):
             running.start(self.path, host)
         running.end(self.path, 'compute2')
@@ -139,7 +139,7 @@ class StatusCommandTest(base.CommandTest):
 
     # Tables
 
-    def test_table(self):
+    def test_table_shows_process_options_and_audit(self):
         self.start()
         self.audited()
         code, table = self.table()
@@ -161,7 +161,7 @@ class StatusCommandTest(base.CommandTest):
             'Next round': '2027-01-15 13:00:00 UTC',
             'Open findings': 'none'}, table)
 
-    def test_without_an_audit(self):
+    def test_findings_are_unknown_without_an_audit(self):
         self.start(facts={**FACTS, 'audit_interval': 0})
         self.audited(finding())
         code, table = self.table()
@@ -173,7 +173,7 @@ class StatusCommandTest(base.CommandTest):
         # Findings from before the audit was disabled are outdated.
         self.assertEqual((None, {}), (found['open'], found['findings']))
 
-    def test_before_the_first_round(self):
+    def test_findings_are_unknown_before_the_first_round(self):
         self.start()
         code, table = self.table()
         self.assertEqual(
@@ -182,7 +182,7 @@ class StatusCommandTest(base.CommandTest):
             (code, *(table[title] for title in (
                 'Audit', 'Last round', 'Next round', 'Open findings'))))
 
-    def test_rounds_that_fail(self):
+    def test_failed_rounds_are_shown_with_their_error(self):
         self.start()
         self.store().record_failure(Round(
             failed=3, problem='no\x1b[31m answer', next=base.NOON))
@@ -190,7 +190,7 @@ class StatusCommandTest(base.CommandTest):
             '3; the last error: no\\x1b[31m answer',
             self.table()[1]['Failed rounds'])
 
-    def test_an_upgrade_without_a_restart(self):
+    def test_upgrade_asks_for_a_restart(self):
         self.start(facts={**FACTS, 'version': '0.9'})
         self.assertEqual(
             '0.9; %s is installed: restart nova-compute' % VERSION,
@@ -202,7 +202,7 @@ class StatusCommandTest(base.CommandTest):
         """Return the table of open findings."""
         return self.status(columns=columns)[1].partition('\n\n')[2]
 
-    def test_what_is_open(self):
+    def test_open_findings_have_a_next_step(self):
         self.start()
         self.audited(
             finding(1), finding(2, server=base.OTHER),
@@ -239,21 +239,21 @@ class StatusCommandTest(base.CommandTest):
         self.assertEqual([base.volume(2), base.volume(1)], [
             line.split()[1] for line in self.open().splitlines()[1:]])
 
-    def test_what_was_seen_once(self):
+    def test_finding_seen_once_is_not_open(self):
         self.start()
         self.audited(finding(), rounds=1)
         self.assertEqual('none, 1 seen once so far',
                          self.table()[1]['Open findings'])
         self.assertEqual({}, self.json()[1]['findings'])
 
-    def test_what_observe_mode_does_not_remove(self):
+    def test_observe_mode_is_explained_for_its_findings(self):
         self.start(facts={**FACTS, 'mode': 'observe'})
         self.audited(finding())
         self.assertIn('openstack bdm explain observe-mode\n', self.open())
 
     # Exit codes
 
-    def test_never_started(self):
+    def test_host_never_started_is_not_active(self):
         code, table = self.table()
         self.assertEqual((1, {'Host', 'State', 'Options'}), (code, set(table)))
         self.assertIn(
@@ -262,13 +262,13 @@ class StatusCommandTest(base.CommandTest):
             table['State'])
         self.assertFalse(os.path.exists(self.path))
 
-    def test_not_restarted_since_the_mode_was_set(self):
+    def test_new_mode_asks_for_a_restart(self):
         self.assertEqual(
             'not running yet in a nova-compute named compute1; to activate '
             'it: restart nova-compute',
             status_of('compute1', self.path, base.NOON, mode='observe').why)
 
-    def test_ended(self):
+    def test_ended_process_is_not_active(self):
         self.start()
         running.end(self.path)
         code, found = self.json()
@@ -278,7 +278,7 @@ class StatusCommandTest(base.CommandTest):
             self.assertIn(words, found['why'])
         self.assertEqual(os.getpid(), found['process']['pid'])
 
-    def test_refused(self):
+    def test_refused_start_shows_its_problem(self):
         # Invalid options may be the cause, so none are known.
         self.start(problem='no such method', facts={
             'version': VERSION, 'nova_version': '34.0.0-1',
@@ -291,7 +291,7 @@ class StatusCommandTest(base.CommandTest):
             'Plugin': VERSION, 'Nova': '34.0.0-1'}), (code, table))
         self.assertEqual(3, self.json()[0])
 
-    def test_cannot_tell(self):
+    def test_damaged_store_gives_cannot_tell(self):
         self.start()
         with open(self.path, 'wb') as file:
             file.write(b'no store at all ' * 256)
@@ -303,7 +303,7 @@ class StatusCommandTest(base.CommandTest):
                          (code, found['state'], found['process'],
                           found['last_round']))
 
-    def test_a_missing_config_file(self):
+    def test_missing_config_file_is_bad_input(self):
         code, out, err = self.call(
             'status', '--config-file', os.path.join(self.home, 'none'))
         self.assertEqual((ExitCode.BAD_INPUT, ''), (code, out))
@@ -311,7 +311,7 @@ class StatusCommandTest(base.CommandTest):
 
     # JSON
 
-    def test_json(self):
+    def test_json_shows_state_and_open_findings(self):
         self.start()
         self.audited(finding())
         code, found = self.json()
@@ -333,7 +333,7 @@ class StatusCommandTest(base.CommandTest):
                 'what_to_do': 'openstack bdm clean ' + base.SERVER}]}),
             (code, found))
 
-    def test_json_when_never_started(self):
+    def test_json_of_host_never_started_has_no_process(self):
         code, found = self.json()
         self.assertEqual(
             (None, None, None, {}, None, 0),

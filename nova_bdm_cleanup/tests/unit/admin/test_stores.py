@@ -55,7 +55,7 @@ class ReleaseTest(_StoreTest):
         self.version = stores.VERSIONS[-1]
         stores.make(self.version, self.path)
 
-    def test_journal(self):
+    def test_journal_of_earlier_release_is_read(self):
         code, out, _ = self.journal('list', '--json')
         entries = json.loads(out)
         self.assertEqual(
@@ -67,7 +67,7 @@ class ReleaseTest(_StoreTest):
             for words in ('volume-available', self.version):
                 self.assertIn(words, out)
 
-    def test_undo(self):
+    def test_removal_by_earlier_release_is_undone(self):
         """Undo what was removed; the others removed nothing."""
         removed, *others = self.journal_at().entries()
         code, out, _ = self.journal('undo', removed.id)
@@ -78,7 +78,7 @@ class ReleaseTest(_StoreTest):
             self.assertNotIn('server add volume',
                              self.journal('undo', entry.id)[1])
 
-    def test_limits(self):
+    def test_removals_by_earlier_release_count_for_limits(self):
         """Count what was removed within the last hour, and no longer."""
         account = account_of(MAPPINGS, 'project ' + stores.PROJECT)
         charge = Charge(account, 1, 2)
@@ -93,7 +93,7 @@ class ReleaseTest(_StoreTest):
             'done', {account: 1})
         self.assertEqual(2, later.spent(account))
 
-    def test_status(self):
+    def test_status_of_earlier_release_is_shown(self):
         found = status.status_of(stores.HOST, self.path,
                                  stores.BEGUN + 3600)
         self.assertIs(status.State.NOT_ACTIVE, found.state)
@@ -105,7 +105,7 @@ class ReleaseTest(_StoreTest):
         self.assertEqual(self.version, Processes(
             self.path, stores.HOST).last().facts['version'])
 
-    def test_continued(self):
+    def test_store_of_earlier_release_is_continued(self):
         Database(self.path).check()
         self.add()
         findings = FindingStore(self.path, stores.HOST)

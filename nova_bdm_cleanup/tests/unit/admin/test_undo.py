@@ -32,7 +32,7 @@ def commands(out):
 
 class UndoTest(base.CommandTest):
 
-    def test_plain(self):
+    def test_command_attaches_the_removed_volume(self):
         entry = self.record(base.removal(1), done=[1])
         code, out, err = self.journal('undo', entry)
         self.assertEqual((0, ''), (code, err))
@@ -44,7 +44,7 @@ class UndoTest(base.CommandTest):
         self.assertIn('# The commands ask for the same device names; libvirt '
                       'may choose others\n', out)
 
-    def test_all_that_the_mapping_had(self):
+    def test_command_restores_device_tag_and_delete_flag(self):
         entry = self.record(
             base.removal(1, tag='-a b\'$(x)', delete_on_termination=True),
             done=[1])
@@ -79,7 +79,7 @@ class UndoTest(base.CommandTest):
         self.assertIn('the shell goes on', run.stdout)
         return run.stdout, run.stderr
 
-    def test_only_in_the_project_that_the_volume_was_in(self):
+    def test_volume_of_another_project_is_not_attached(self):
         entry = self.record(base.removal(1), base.removal(2), done=[1, 2])
         out = self.journal('undo', entry)[1]
         self.assertIn('# The volume must still belong to project a-project',
@@ -109,14 +109,14 @@ class UndoTest(base.CommandTest):
         self.assertIn('volume %s is not in project a b\'$(id)'
                       % base.volume(1), self.run_in_a_shell(out)[1])
 
-    def test_in_the_order_of_the_devices(self):
+    def test_volumes_are_in_the_order_of_the_devices(self):
         entry = self.record(
             base.removal(1, device_name='/dev/vdaa'), base.removal(2),
             base.removal(3), done=[3, 2, 1])
         self.assertEqual([base.volume(2), base.volume(3), base.volume(1)],
                          self.undone(entry)[1])
 
-    def test_what_cannot_be_asked_for(self):
+    def test_lost_boot_order_and_device_type_are_named(self):
         entry = self.record(base.removal(1, boot_index=1, device_type='lun'),
                             done=[1])
         out = self.journal('undo', entry)[1]
@@ -130,7 +130,7 @@ class UndoTest(base.CommandTest):
             word for volume in volumes for word in ('--volume', volume)))
         return code, [words[-1] for words in commands(out)], out + err
 
-    def test_what_is_undone(self):
+    def test_only_removed_mappings_are_undone(self):
         one, two, three = map(base.volume, (1, 2, 3))
         missing = base.removal(1, 'volume-missing'), base.removal(2)
         elsewhere = base.removal(1, 'attached-elsewhere')
@@ -181,7 +181,7 @@ class UndoTest(base.CommandTest):
         entry = self.record(base.stale(2), end='nothing')
         self.assertNotIn('att-2', self.undone(entry)[2])
 
-    def test_ids_in_any_spelling(self):
+    def test_ids_are_accepted_in_any_spelling(self):
         entry = self.record(base.removal(1), base.removal(2), done=[1, 2])
         two = base.volume(2)
         self.assertEqual([two], self.undone(

@@ -15,7 +15,7 @@ from nova_bdm_cleanup.tests.unit.client import commandcase
 
 class AuditBdmTest(commandcase.CommandCase):
 
-    def test_findings(self) -> None:
+    def test_finding_has_the_documented_columns(self) -> None:
         self.break_volume()
         code, rows = self.bdm('audit')
         self.assertEqual(ExitCode.FINDINGS, code)
@@ -28,7 +28,7 @@ class AuditBdmTest(commandcase.CommandCase):
             'Action': 'openstack bdm clean ' + self.alpha,
             'Remedy': 'clean'}], rows)
 
-    def test_long(self) -> None:
+    def test_long_adds_names_explanation_and_operations(self) -> None:
         self.break_volume()
         _, (row,) = self.bdm('audit', '--long')
         self.assertEqual(('alpha', 'own'), (row['Server Name'],
@@ -46,7 +46,7 @@ class AuditBdmTest(commandcase.CommandCase):
             self.cloud.attachment('stale-%d' % number, server, volume,
                                   'reserved', connected=False)
 
-    def test_many_of_one_kind(self) -> None:
+    def test_similar_findings_share_one_row_and_command(self) -> None:
         self.reserve_many(self.alpha, 20)
         self.break_volume()
         text = self.table()
@@ -70,7 +70,7 @@ class AuditBdmTest(commandcase.CommandCase):
         return re.findall(r'^[-\d, ]+[.] (.*openstack bdm .*)$',
                           self.table(*arguments, user=user), re.MULTILINE)
 
-    def test_many_of_several_kinds(self) -> None:
+    def test_findings_of_several_kinds_share_one_command(self) -> None:
         """Mix connected attachments, with a host, and reserved ones."""
         ghost = self.cloud.server('ghost')
         for number in range(5):
@@ -82,7 +82,7 @@ class AuditBdmTest(commandcase.CommandCase):
         self.assertEqual(ExitCode.OK, self.carry_out(action, '--yes'))
         self.assertEqual(ExitCode.BAD_INPUT, self.carry_out(action, '--yes'))
 
-    def test_many_to_look_at(self) -> None:
+    def test_findings_to_look_at_share_one_command(self) -> None:
         """Check that the printed look finds them in every scope."""
         self.server.projects['another'] = 'another'
         for project in ('own', 'another'):
@@ -106,7 +106,7 @@ class AuditBdmTest(commandcase.CommandCase):
     def last_line(self) -> str:
         return self.log.output.splitlines()[-1]
 
-    def test_the_last_line(self) -> None:
+    def test_last_line_sums_up_the_audit(self) -> None:
         for arguments, user, words in (
                 ((), 'admin',
                  'Nothing in project own; --all-projects audits all.'),
@@ -151,7 +151,7 @@ class AuditBdmTest(commandcase.CommandCase):
                 'audit', '--project', name, user=user))
             self.assertIn(words, self.stderr.getvalue())
 
-    def test_what_others_read(self) -> None:
+    def test_values_are_unchanged_except_csv_formulas(self) -> None:
         """Print values unchanged; only CSV cells must not be formulas."""
         self.break_volume()
         for name, cell in (('=HYPERLINK("x")', '"\'=HYPERLINK(""x"")"'),
@@ -164,7 +164,7 @@ class AuditBdmTest(commandcase.CommandCase):
         self.assertNotIn('\x1b', self.table())
         self.assertNotIn('\x1b', self.bdm('audit', form='value')[1])
 
-    def test_a_full_disk_below_the_output(self) -> None:
+    def test_output_not_written_is_reported(self) -> None:
         class Full(io.StringIO):
             def flush(self) -> None:
                 raise OSError(errno.ENOSPC, 'No space left on device')
@@ -195,7 +195,7 @@ class AuditBdmTest(commandcase.CommandCase):
             found, rows = self.bdm('audit', *arguments)
             self.assertEqual((code, count), (found, len(rows)))
 
-    def test_what_passes_is_not_shown(self) -> None:
+    def test_operation_in_flight_is_only_counted(self) -> None:
         self.break_volume()
         self.cloud.servers[self.alpha]['OS-EXT-STS:task_state'] = 'resizing'
         self.assertEqual((ExitCode.OK, []), self.bdm('audit'))

@@ -43,7 +43,7 @@ class CleanCase(commandcase.CommandCase):
 
 class CleanBdmTest(CleanCase):
 
-    def test_yes(self) -> None:
+    def test_yes_cleans_without_a_question(self) -> None:
         self.break_volume()
         self.reboot()
         self.alter(status='SHUTOFF')
@@ -51,7 +51,7 @@ class CleanBdmTest(CleanCase):
                             '--yes')
         self.assertIn('runs afterwards', self.log.output)
 
-    def test_not_stopped_again(self) -> None:
+    def test_failed_stop_is_reported_as_unknown(self) -> None:
         """Report "unknown": the reboot itself was done."""
         self.alter(status='SHUTOFF')
         self.break_volume()
@@ -98,14 +98,14 @@ class CleanBdmTest(CleanCase):
                 self.assertEqual(code is ExitCode.OK,
                                  bool(self.cloud.asked('POST')))
 
-    def test_without_a_terminal(self) -> None:
+    def test_missing_terminal_needs_yes_or_dry_run(self) -> None:
         code, _ = self.bdm('clean', 'alpha')
         self.assertEqual(ExitCode.BAD_INPUT, code)
         self.assertEqual('No terminal to ask on: give --yes, or --dry-run\n',
                          self.stderr.getvalue())
         self.assertEqual([], self.cloud.requests)
 
-    def test_what_is_shown_before_the_question(self) -> None:
+    def test_question_shows_disks_and_warnings(self) -> None:
         self.break_volume()
         self.cloud.servers[self.alpha]['status'] = 'SUSPENDED'
         self.bdm('clean', 'alpha', stdin=commandcase.Terminal('n\n'))
@@ -117,7 +117,7 @@ class CleanBdmTest(CleanCase):
                       'the memory of its guest' % self.alpha):
             self.assertIn(words, shown)
 
-    def test_refused_by_nova(self) -> None:
+    def test_reboot_refused_by_nova_is_a_failure(self) -> None:
         self.break_volume()
         for status in (403, 409):
             self.cloud.calm()
@@ -130,7 +130,7 @@ class CleanBdmTest(CleanCase):
     def interrupt(self) -> None:
         raise KeyboardInterrupt
 
-    def test_interrupted_at_the_question(self) -> None:
+    def test_interrupt_at_the_question_changes_nothing(self) -> None:
         self.break_volume()
         code, _ = self.bdm('clean', 'alpha', stdin=commandcase.Terminal(
             'y\n', self.interrupt))
@@ -139,7 +139,7 @@ class CleanBdmTest(CleanCase):
             '\ninterrupted; nothing was changed\n'))
         self.assertEqual(0, self.cloud.asked('POST'))
 
-    def test_interrupted_when_it_looks_again(self) -> None:
+    def test_interrupt_in_second_look_changes_nothing(self) -> None:
         self.break_volume()
         look, looks = reboot.preview, [1]
 
@@ -155,14 +155,14 @@ class CleanBdmTest(CleanCase):
                 'clean', 'alpha', '--yes')
         self.assertIn('1 skipped; nothing was changed', self.log.output)
 
-    def test_what_is_healthy_afterwards_was_not_removed(self) -> None:
+    def test_healthy_disk_afterwards_is_not_reported_removed(self) -> None:
         self.break_volume()
         self.cloud.on('POST .*/action', self.mend)
         code, (row,) = self.bdm('clean', 'alpha', '--yes')
         self.assertEqual(ExitCode.PARTLY, code)
         self.assertIn('failed: it is still there (healthy); ', row['Result'])
 
-    def test_server_that_does_not_run_afterwards(self) -> None:
+    def test_server_in_error_afterwards_ends_the_command(self) -> None:
         """Stop: the next server could end like this one."""
         self.cloud.lose_attachment(self.other)
         self.break_volume()
@@ -176,7 +176,7 @@ class CleanBdmTest(CleanCase):
         self.assertIn('1 removed, 1 skipped; stopped at the failure '
                       '(--keep-going continues)', self.log.output)
 
-    def test_keep_going(self) -> None:
+    def test_keep_going_reboots_the_next_server(self) -> None:
         self.cloud.lose_attachment(self.other)
         self.break_volume()
         self.reboot(heals=False)
@@ -189,7 +189,7 @@ class CleanBdmTest(CleanCase):
             'clean', 'alpha', 'beta', '--yes', '--keep-going')
         self.assertEqual(2, self.cloud.asked('POST'))
 
-    def test_max(self) -> None:
+    def test_more_servers_than_max_are_refused(self) -> None:
         self.cloud.lose_attachment(self.other)
         self.break_volume()
         code, rows = self.bdm('clean', 'alpha', 'beta', '--yes', '--max', '1')
@@ -208,7 +208,7 @@ class CleanBdmTest(CleanCase):
         for number in range(9):
             self.cloud.attachment('stale-%d' % number, self.alpha, volume)
 
-    def test_more_stale_attachments_than_the_limit(self) -> None:
+    def test_stale_attachments_over_the_limit_are_kept(self) -> None:
         """Keep them, and remove the mapping."""
         self.leave_too_many()
         self.break_volume()
@@ -221,7 +221,7 @@ class CleanBdmTest(CleanCase):
         self.assertIn('\n  look: openstack bdm explain over-limit\n',
                       self.log.output)
 
-    def test_nothing_but_too_many_stale_attachments(self) -> None:
+    def test_server_with_only_those_attachments_is_refused(self) -> None:
         """Refuse: a reboot would not fix it."""
         self.leave_too_many()
         code, (row,) = self.bdm('clean', 'alpha', '--yes')
@@ -255,7 +255,7 @@ class CleanBdmTest(CleanCase):
         self.assertEqual([(self.beta, None), (self.alpha, self.disk)],
                          [(r['Server'], r['Volume']) for r in rows])
 
-    def test_what_a_reboot_does_not_free(self) -> None:
+    def test_stuck_volume_is_left_to_release(self) -> None:
         self.cloud.volumes[self.disk]['status'] = 'detaching'
         self.assertEqual((ExitCode.OK, []),
                          self.bdm('clean', 'alpha', '--yes'))
@@ -295,7 +295,7 @@ class ProofTest(CleanCase):
         self.assertEqual('skipped: not begun', rows[1]['Result'])
         self.assertEqual(1, self.cloud.asked('POST'))
 
-    def test_an_event_of_an_earlier_reboot(self) -> None:
+    def test_event_of_an_earlier_reboot_is_no_proof(self) -> None:
         self.cloud.record(self.alpha, 'reboot')
         self.cloud.on('req-reboot-2', lambda: (200, {
             'instanceAction': {'events': []}}))
@@ -305,13 +305,13 @@ class ProofTest(CleanCase):
                 'bdm_cleanup removed volume %s (volume-available)'
                 % self.disk])
 
-    def test_an_event_of_another_volume(self) -> None:
+    def test_event_of_another_volume_is_no_proof(self) -> None:
         self.assert_proof(
             self.GONE, self.WHERE, events=[
                 'bdm_cleanup removed volume %s (volume-available)'
                 % self.other])
 
-    def test_removed_in_part(self) -> None:
+    def test_incomplete_removal_is_reported(self) -> None:
         """Do not report as done what the plugin has not completed."""
         self.assert_proof(
             'removed, but the plugin did not complete it '
@@ -320,7 +320,7 @@ class ProofTest(CleanCase):
                 'bdm_cleanup did not clean up volume %s '
                 '(service-token-required)' % self.disk])
 
-    def test_no_answer_before_the_reboot(self) -> None:
+    def test_server_is_not_rebooted_without_its_actions(self) -> None:
         def lose_the_actions() -> None:
             self.cloud.on('os-instance-actions$', lambda: (500, {}))
 
@@ -330,7 +330,7 @@ class ProofTest(CleanCase):
         self.assertIn('failed: ', row['Result'])
         self.assertEqual(0, self.cloud.asked('POST'))
 
-    def test_a_stale_attachment(self) -> None:
+    def test_event_of_the_volume_is_no_proof_for_attachment(self) -> None:
         """Do not take the event of the volume for that of an attachment."""
         self.cloud.mappings[self.alpha].clear()
         name = self.cloud.attachment(
@@ -349,7 +349,7 @@ class ProofTest(CleanCase):
             self.assert_results(code, ['; '.join(words)], 'clean', 'alpha',
                                 '--yes')
 
-    def test_what_is_known_before(self) -> None:
+    def test_dry_run_shows_earlier_events_of_the_plugin(self) -> None:
         def shown() -> str:
             self.bdm('clean', 'alpha', '--dry-run')
             return self.log.output
@@ -389,7 +389,7 @@ class LockedTest(CleanCase):
         self.reboot()
         self.alter(locked=True)
 
-    def test_by_its_owner(self) -> None:
+    def test_lock_of_owner_is_refused_without_the_option(self) -> None:
         self.alter(locked_reason='do not touch')
         self.cloud.record(self.alpha, 'lock', user='joe')
         code, (row,) = self.bdm('clean', 'alpha', '--yes')
@@ -411,13 +411,13 @@ class LockedTest(CleanCase):
                 'it before an administrator has unlocked it$' % words)
         self.assertEqual(0, self.cloud.asked('POST'))
 
-    def test_without_a_record(self) -> None:
+    def test_lock_without_a_record_is_refused(self) -> None:
         self.assert_refused('Nova has no record of who locked it')
         self.cloud.on('os-instance-actions$', lambda: (403, {
             'forbidden': {'message': 'Policy'}}))
         self.assert_refused('Nova has no record of who locked it')
 
-    def test_locked_meanwhile(self) -> None:
+    def test_server_locked_meanwhile_is_skipped(self) -> None:
         self.alter(locked=False)
 
         def lock() -> None:
@@ -453,7 +453,7 @@ class MeanwhileTest(CleanCase):
 
     scenarios = base.scenarios(MEANWHILE, 'change', 'words')
 
-    def test_skipped(self) -> None:
+    def test_server_changed_meanwhile_is_skipped(self) -> None:
         self.break_volume()
         self.reboot()
         self.assert_results(
@@ -468,7 +468,7 @@ class MeanwhileTest(CleanCase):
 
 class StartedMeanwhileTest(CleanCase):
 
-    def test_its_owner_wants_it_to_run(self) -> None:
+    def test_started_server_is_not_stopped_again(self) -> None:
         self.alter(status='SHUTOFF')
         self.break_volume()
         self.reboot()
@@ -482,7 +482,7 @@ class StartedMeanwhileTest(CleanCase):
 class PlanTest(CleanCase):
     """A plan that an audit has written to a file."""
 
-    def test_changed_since(self) -> None:
+    def test_changed_volume_skips_its_server(self) -> None:
         """Skip this server and clean the other."""
         second = self.cloud.attach(self.alpha, 'second')
         for volume in (self.disk, second, self.other):
@@ -497,7 +497,7 @@ class PlanTest(CleanCase):
             for volume in (self.disk, second))] * 2, 'removed'],
             'clean', '--plan', path, '--yes')
 
-    def test_what_the_plan_does_not_have(self) -> None:
+    def test_disk_missing_in_the_plan_skips_its_server(self) -> None:
         """Skip it: a reboot removes all, so all must be in the plan."""
         self.break_volume()
         path = self.plan()
@@ -509,7 +509,7 @@ class PlanTest(CleanCase):
             'clean', '--plan', path, '--yes')
         self.assertEqual(0, self.cloud.asked('POST'))
 
-    def test_server_that_is_gone_or_busy(self) -> None:
+    def test_server_that_is_gone_or_busy_is_not_rebooted(self) -> None:
         self.break_volume()
         self.cloud.lose_attachment(self.other)
         path = self.plan()

@@ -30,7 +30,7 @@ class ClientCase(base.CloudCase):
 
 class RequestsTest(ClientCase):
 
-    def test_endpoints_of_the_catalogue(self) -> None:
+    def test_endpoints_of_the_catalogue_are_used(self) -> None:
         configured = self.configured(interface='public',
                                      region_name='RegionOne')
         configured.nova(Budget()).server(self.alpha)
@@ -41,7 +41,7 @@ class RequestsTest(ClientCase):
             [str(r) for r in self.cloud.requests])
         self.assertEqual(['compute 2.89', 'volume 3.44'], self.headers())
 
-    def test_not_in_the_catalogue(self) -> None:
+    def test_missing_endpoint_names_the_region_option(self) -> None:
         for values in ({'interface': 'internal'}, {'region_name': 'Moon'}):
             configured = self.configured(**values)
             for ask in (lambda c=configured: c.nova(Budget()).server('x'),
@@ -50,7 +50,7 @@ class RequestsTest(ClientCase):
                 self.assertIn('--os-region-name', str(error))
         self.assertEqual([], self.cloud.requests)
 
-    def test_endpoint_of_the_command_line(self) -> None:
+    def test_endpoint_of_the_command_line_is_used(self) -> None:
         configured = self.configured(
             interface='internal', endpoint=self.server.url + '/volume/v3/own')
         self.assertIsNotNone(configured.cinder(Budget()).volume(self.disk))
@@ -68,6 +68,6 @@ class RateTest(ClientCase):
                 cinder.volume(self.disk)
         return max(slept, default=0.0)
 
-    def test_rate(self) -> None:
+    def test_rate_delays_requests(self) -> None:
         self.assertGreater(self.slept(0.001), 4000)
         self.assertEqual(0, self.slept(0))

@@ -68,7 +68,7 @@ class ExplainTest(base.TestCase):
         self.assertEqual(sorted(places), places)
         self.assertNotIn('Before maintenance', text)
 
-    def test_nearest_reason(self) -> None:
+    def test_mistyped_reason_suggests_the_nearest(self) -> None:
         for typed, meant in (
                 ('volume-mising', 'volume-missing'),
                 ('VOLUME_BUSY', 'volume-busy'), ('server-gon', 'server-gone'),
@@ -79,12 +79,12 @@ class ExplainTest(base.TestCase):
                  'explain %s"? The words after "event=" are in the page "Log '
                  'lines"\n' % (typed, meant)), self.explain(typed))
 
-    def test_neither_or_both(self) -> None:
+    def test_neither_or_both_arguments_are_bad_input(self) -> None:
         for arguments in ((), ('stuck', '--list')):
             self.assertEqual(
                 (ExitCode.BAD_INPUT,
                  'give either a reason code or --list; openstack bdm explain '
                  '--list shows the codes\n'), self.explain(*arguments))
 
-    def test_text_that_would_control_the_terminal(self) -> None:
+    def test_unknown_reason_is_printed_without_escapes(self) -> None:
         self.assertNotIn('\x1b', self.explain('\x1b[2J')[1])

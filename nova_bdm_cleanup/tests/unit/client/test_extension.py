@@ -135,7 +135,7 @@ class EntryCase(base.CloudCase):
 class ExtensionTest(base.base.TestCase):
     """The interface of an OpenStackClient plugin."""
 
-    def test_module(self) -> None:
+    def test_module_has_the_interface_of_a_plugin(self) -> None:
         instance = mock.Mock()
         made = extension.make_client(instance)
         self.assertEqual('extension.Client', '%s.%s' % (
@@ -146,7 +146,7 @@ class ExtensionTest(base.base.TestCase):
 
 class ExitCodeTest(EntryCase):
 
-    def test_every_command(self) -> None:
+    def test_commands_share_their_exit_codes(self) -> None:
         """Check the exit codes that all commands share."""
         def fail() -> None:
             self.cloud.on('GET .*/servers', lambda: (
@@ -182,7 +182,7 @@ class ExitCodeTest(EntryCase):
                     self.assertTrue(self.output('stderr').endswith(
                         '; nothing was changed\n'))
 
-    def test_bad_input(self) -> None:
+    def test_invalid_argument_is_named(self) -> None:
         """Name the invalid argument."""
         twin = self.cloud.server('twin')
         self.cloud.servers['again'] = dict(self.cloud.servers[twin],
@@ -223,7 +223,7 @@ class ExitCodeTest(EntryCase):
             self.assert_code(ExitCode.BAD_INPUT, words, *arguments.split())
             self.assertEqual('', self.output())
 
-    def test_a_plan(self) -> None:
+    def test_plan_of_audit_is_accepted_by_clean(self) -> None:
         self.cloud.lose_attachment(self.disk)
         self.cloud.on('POST .*/action',
                       lambda: self.cloud.clean_up(self.alpha))
@@ -241,23 +241,23 @@ class ExplainTest(EntryCase):
         return self.order({'arguments': ['bdm', 'explain', *arguments],
                            'environment': {}, 'broken': False})
 
-    def test_reason(self) -> None:
+    def test_reason_is_explained_without_a_request(self) -> None:
         self.assertEqual(ExitCode.OK, self.explain('server-gone'))
         self.assertIn('openstack bdm release ATTACHMENT', self.output())
         self.assertEqual([], self.cloud.requests)
 
-    def test_unknown_reason(self) -> None:
+    def test_unknown_reason_is_bad_input(self) -> None:
         self.assertEqual(ExitCode.BAD_INPUT, self.explain('nonsense'))
         self.assertEqual(
             'there is no reason code nonsense; openstack bdm explain --list '
             'shows the codes\n', self.output('stderr'))
 
-    def test_list(self) -> None:
+    def test_list_needs_no_request(self) -> None:
         self.assertEqual(ExitCode.OK, self.explain('--list'))
         self.assertIn('\n  server-gone ', self.output())
         self.assertEqual([], self.cloud.requests)
 
-    def test_no_reason(self) -> None:
+    def test_missing_reason_is_bad_input(self) -> None:
         self.assertEqual(ExitCode.BAD_INPUT, self.explain())
         self.assertIn('give either a reason code or --list',
                       self.output('stderr'))

@@ -29,7 +29,7 @@ class HiddenRootTest(commandcase.CommandCase):
         self.ask = ('ask an administrator: openstack bdm audit '
                     '--all-projects --server ' + self.guest)
 
-    def test_audit(self) -> None:
+    def test_audit_asks_for_an_administrator(self) -> None:
         report, metrics = self.path('report.html'), self.path('bdm.prom')
         code, rows = self.bdm('audit', '--long', '--report', report,
                               '--prometheus', metrics, user='member')
@@ -54,7 +54,7 @@ class HiddenRootTest(commandcase.CommandCase):
             {('volume-available', 'openstack bdm clean ' + self.guest)},
             {(r['Reason'], r['Action']) for r in rows})
 
-    def test_show(self) -> None:
+    def test_show_leaves_open_which_disk_is_the_root(self) -> None:
         code, rows = self.bdm('show', self.guest, user='member')
         self.assertEqual(ExitCode.FINDINGS, code)
         self.assertEqual([('healthy', 'keeps it', True, 'none')] + [(
@@ -78,7 +78,7 @@ class HiddenRootTest(commandcase.CommandCase):
             {(r['Verdict'], r['Hard Reboot'], r['Connects'])
              for r in rows[1:]})
 
-    def test_clean(self) -> None:
+    def test_clean_refuses_a_hidden_root(self) -> None:
         self.bdm('audit', user='member')
         plan = self.path()
         pathlib.Path(plan).write_text(self.stdout.getvalue())

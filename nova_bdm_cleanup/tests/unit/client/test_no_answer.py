@@ -15,7 +15,7 @@ class NoAnswerTest(commandcase.CommandCase):
         return ['/servers/' + self.alpha, '/volumes/' + self.disk,
                 '/attachments/' + loopback.uid('attachment of disk')]
 
-    def test_release(self) -> None:
+    def test_release_changes_nothing(self) -> None:
         attachment = loopback.uid('attachment of disk')
         for path in self.paths():
             self.cloud.calm()
@@ -25,7 +25,7 @@ class NoAnswerTest(commandcase.CommandCase):
                 self.assertEqual(0, self.cloud.asked('^(DELETE|POST)'), path)
                 self.assertEqual([], self.cloud.driver)
 
-    def test_release_of_volume_that_two_servers_have(self) -> None:
+    def test_release_is_refused_for_an_unanswered_server(self) -> None:
         # Only the answer about the existing server is missing.
         orphan = self.orphan()
         self.cloud.mapping(self.alpha, orphan, self.cloud.attachment(
@@ -37,7 +37,7 @@ class NoAnswerTest(commandcase.CommandCase):
         self.assertIn('404', self.stderr.getvalue())
         self.assertEqual([], self.cloud.driver)
 
-    def test_show(self) -> None:
+    def test_show_prints_no_table(self) -> None:
         # The lists are empty, so that each record is requested by its ID.
         self.cloud.on('GET .*/volumes/detail.*%s' % self.disk,
                       lambda: (200, {'volumes': []}))

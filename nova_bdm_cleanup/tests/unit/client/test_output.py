@@ -45,7 +45,7 @@ class ControlTest(commandcase.CommandCase):
             self.assertIn(self.SHOWN, ' '.join(
                 (text, self.stderr.getvalue(), self.log.output)))
 
-    def test_every_command(self) -> None:
+    def test_commands_print_no_control_characters(self) -> None:
         for arguments in (('show', self.alpha),
                           ('audit', '--long'),
                           ('release', self.gone),
@@ -54,7 +54,7 @@ class ControlTest(commandcase.CommandCase):
                           ('audit', '--server', self.ODD)):
             self.assert_clean(*arguments)
 
-    def test_words_of_an_api(self) -> None:
+    def test_errors_print_no_control_characters(self) -> None:
         self.cloud.on('GET .*/servers', lambda: (
             500, {'fault': {'message': self.ODD}}))
         self.assert_clean('audit')
@@ -62,7 +62,7 @@ class ControlTest(commandcase.CommandCase):
 
 class HelpTest(commandcase.CommandCase):
 
-    def test_help_of_every_command(self) -> None:
+    def test_help_of_every_command_has_the_exit_codes(self) -> None:
         app = SimpleNamespace(options=None)
         for each in commandcase.EVERY.values():
             text = each(app, None).get_parser('bdm').format_help()
@@ -86,7 +86,7 @@ class FitTest(commandcase.CommandCase):
                 self.assertLessEqual(len(line), 80, line)
         return text
 
-    def test_a_refused_server(self) -> None:
+    def test_refused_server_fits_the_terminal(self) -> None:
         self.break_volume()
         self.cloud.attachment('twin', self.alpha, self.cloud.attach(
             self.alpha, 'second disk'))
@@ -95,7 +95,7 @@ class FitTest(commandcase.CommandCase):
         self.assertIn('an operator must look at it first', ' '.join(
             text.split()))
 
-    def test_each_reason_once(self) -> None:
+    def test_text_is_shown_once_for_its_rows(self) -> None:
         """Show a text once for all rows that have it."""
         others = [self.cloud.attach(self.alpha, 'disk %d' % n)
                   for n in range(3)]
@@ -111,7 +111,7 @@ class FitTest(commandcase.CommandCase):
             'volume %s has changed since the audit' % others[0]))
         self.assertIn('\n1-4. ' + self.alpha, text)
 
-    def test_every_command(self) -> None:
+    def test_tables_fit_the_terminal(self) -> None:
         self.break_volume()
         held = self.orphan()
         for arguments in (('audit',), ('audit', '--thorough'),
@@ -119,7 +119,7 @@ class FitTest(commandcase.CommandCase):
                           ('clean', 'alpha', '--dry-run')):
             self.assert_fits(*arguments)
 
-    def test_what_is_asked(self) -> None:
+    def test_questions_fit_the_terminal(self) -> None:
         self.break_volume()
         for arguments in (('clean', 'alpha'), ('release', self.orphan())):
             with mock.patch('shutil.get_terminal_size',
@@ -128,7 +128,7 @@ class FitTest(commandcase.CommandCase):
             for line in self.stderr.getvalue().splitlines():
                 self.assertLessEqual(len(line), 80)
 
-    def test_ranges(self) -> None:
+    def test_consecutive_numbers_become_a_range(self) -> None:
         for numbers, text in (([1], '1'), ([1, 2], '1-2'),
                               ([1, 2, 3, 7, 9, 10], '1-3, 7, 9-10')):
             self.assertEqual(text, output._ranges(numbers))
@@ -149,7 +149,7 @@ class ProgressTest(unit_base.TestCase):
         shown.clear()
         return stream.getvalue().split('\r')
 
-    def test_an_api_that_does_not_answer(self) -> None:
+    def test_progress_names_an_api_that_does_not_answer(self) -> None:
         stream = commandcase.Terminal()
         clock = [0.0]
         shown = output.Progress(stream, lambda: clock[0])

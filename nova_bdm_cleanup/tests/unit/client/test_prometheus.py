@@ -44,7 +44,7 @@ class PrometheusCase(commandcase.CommandCase):
 
 class MetricsTest(PrometheusCase):
 
-    def test_what_was_found(self) -> None:
+    def test_findings_are_counted_by_host_and_reason(self) -> None:
         begun = time.time()
         self.break_volume()
         self.cloud.lose_volume(self.other)
@@ -62,7 +62,7 @@ class MetricsTest(PrometheusCase):
             'nova_bdm_audit_last_success_timestamp_seconds').values()
         self.assertTrue(begun < ended < time.time())
 
-    def test_what_could_have_been_found_is_zero(self) -> None:
+    def test_reasons_without_findings_are_zero(self) -> None:
         self.assertEqual(ExitCode.OK, self.audit())
         every = self.samples('nova_bdm_audit_findings')
         self.assertEqual({0.0}, set(every.values()))
@@ -74,7 +74,7 @@ class MetricsTest(PrometheusCase):
         self.assertEqual({('', 'stuck'): 0.0},
                          self.samples('nova_bdm_audit_findings'))
 
-    def test_what_is_not_shown_one_by_one_is_counted(self) -> None:
+    def test_summed_up_findings_are_counted(self) -> None:
         volume = self.cloud.volume('flooded', 'reserved')
         for number in range(60):
             self.cloud.attachment(
@@ -83,11 +83,11 @@ class MetricsTest(PrometheusCase):
         self.audit('--all-projects')
         self.assertEqual({('', 'server-gone'): 60}, self.findings())
 
-    def test_of_one_host_there_is_no_size(self) -> None:
+    def test_audit_of_one_host_has_no_size(self) -> None:
         self.audit('--host', 'compute1')
         self.assertEqual({}, self.samples('nova_bdm_audit_servers'))
 
-    def test_what_cinder_calls_a_host_is_no_label(self) -> None:
+    def test_unknown_host_of_an_attachment_is_no_label(self) -> None:
         """Ignore unknown hosts: a tenant can make up any number."""
         for number, host in enumerate((
                 'compute1', 'no"such\nhost', 'x' * 255, '\ud800',
@@ -108,7 +108,7 @@ class MetricsTest(PrometheusCase):
             self.assertTrue(self.samples(metric.name), metric.name)
 
     @promtool.needs_promtool
-    def test_prometheus_takes_it(self) -> None:
+    def test_promtool_accepts_the_file(self) -> None:
         self.break_volume()
         self.audit('--all-projects')
         self.assertEqual('', promtool.problems_of_metrics(
@@ -139,14 +139,14 @@ class FileTest(PrometheusCase):
             self.assertEqual(failed, sorted(
                 self.path_of_metrics.read_text().splitlines()))
 
-    def test_a_first_audit_that_fails(self) -> None:
+    def test_first_audit_that_fails_writes_a_file(self) -> None:
         """Write a file, or no alert would say that none ever succeeded."""
         self.audit('--all-projects', user='member')
         self.assertEqual({(): 0}, self.samples('nova_bdm_audit_complete'))
         self.assertEqual({}, self.samples(
             'nova_bdm_audit_last_success_timestamp_seconds'))
 
-    def test_bad_input(self) -> None:
+    def test_unusable_path_is_refused_before_any_request(self) -> None:
         """Send no request, change nothing and leave no file behind."""
         directory = self.path_of_metrics.parent
         link = str(directory / 'link.prom')

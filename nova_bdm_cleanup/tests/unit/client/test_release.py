@@ -15,7 +15,7 @@ from nova_bdm_cleanup.tests.unit.client import commandcase
 
 class ReleaseBdmTest(commandcase.CommandCase):
 
-    def test_dry_run(self) -> None:
+    def test_dry_run_changes_nothing(self) -> None:
         volume = self.orphan()
         code, (row,) = self.bdm('release', volume, '--dry-run')
         self.assertEqual(
@@ -24,7 +24,7 @@ class ReleaseBdmTest(commandcase.CommandCase):
         self.assertEqual([], self.cloud.driver)
         self.assertEqual(0, self.cloud.asked('^(DELETE|POST)'))
 
-    def test_commands_on_lines_of_their_own(self) -> None:
+    def test_commands_are_on_lines_of_their_own(self) -> None:
         volume = self.cloud.volume('data', 'in-use')
         lines = self.table('release', volume, '--dry-run',
                            width=60).splitlines()
@@ -40,7 +40,7 @@ class ReleaseBdmTest(commandcase.CommandCase):
         self.assertIn('host: on the host that had it: nova-manage',
                       row['Explanation'])
 
-    def test_question(self) -> None:
+    def test_only_yes_to_the_question_releases(self) -> None:
         volume = self.orphan()
         for answer, code in (('n', ExitCode.REFUSED), ('y', ExitCode.OK)):
             self.assertEqual([], self.cloud.driver)
@@ -57,7 +57,7 @@ class ReleaseBdmTest(commandcase.CommandCase):
         self.assertEqual([('terminate_connection', volume)],
                          self.cloud.driver)
 
-    def test_orphans_of_another_nova(self) -> None:
+    def test_orphans_of_another_nova_are_skipped(self) -> None:
         self.break_volume()
         mine, theirs = self.orphan('one'), self.orphan('two')
         self.cloud.attachments[loopback.uid('attachment of two')][
@@ -72,7 +72,7 @@ class ReleaseBdmTest(commandcase.CommandCase):
         self.assertEqual((ExitCode.REFUSED, 'refused'), (code, row['Result']))
         self.assertIn('elsewhere', row['Explanation'])
 
-    def test_orphans_that_nova_does_not_remember(self) -> None:
+    def test_orphans_unknown_to_nova_are_skipped(self) -> None:
         """Take them for gone only if they are named."""
         volume = self.orphan()
         path = self.plan()
@@ -90,7 +90,7 @@ class ReleaseBdmTest(commandcase.CommandCase):
                          (code, self.cloud.driver))
         self.assertIn('Nova never knew server', row['Explanation'])
 
-    def test_stuck_detach_of_a_multiattach_volume(self) -> None:
+    def test_stuck_detach_of_two_servers_is_one_call(self) -> None:
         self.cloud.volumes[self.disk].update(multiattach=True,
                                              status='detaching')
         self.cloud.mapping(self.beta, self.disk, self.cloud.attachment(
@@ -102,7 +102,7 @@ class ReleaseBdmTest(commandcase.CommandCase):
         self.assertEqual([('os-roll_detaching', self.disk)],
                          self.cloud.driver)
 
-    def test_orphans_of_an_incomplete_audit(self) -> None:
+    def test_orphans_of_an_incomplete_audit_are_refused(self) -> None:
         volume = self.orphan()
         other = self.cloud.volume('other volume', 'in-use')
         self.cloud.on('GET .*/volumes/' + other, lambda: (500, None))
@@ -114,7 +114,7 @@ class ReleaseBdmTest(commandcase.CommandCase):
         code, _ = self.bdm('release', volume, '--yes')
         self.assertEqual(ExitCode.OK, code)
 
-    def test_refused(self) -> None:
+    def test_refused_volume_does_not_stop_the_others(self) -> None:
         row, = self.assert_results(ExitCode.REFUSED, ['refused'],
                                    'release', self.disk, '--yes')
         self.assertIsNone(row['Call'])
@@ -123,7 +123,7 @@ class ReleaseBdmTest(commandcase.CommandCase):
             ExitCode.PARTLY, ['refused', 'released: the volume is available'],
             'release', self.disk, self.orphan(), '--yes')
 
-    def test_interrupted(self) -> None:
+    def test_interrupt_skips_the_rest(self) -> None:
         volumes = [self.orphan(name) for name in ('one', 'two', 'three')]
         count = []
         call = Cinder.delete_attachment
@@ -145,7 +145,7 @@ class ReleaseBdmTest(commandcase.CommandCase):
         self.assertIn('interrupted: 1 released, 1 unknown, 1 skipped',
                       self.log.output)
 
-    def test_connector(self) -> None:
+    def test_connector_of_a_file_is_used(self) -> None:
         volume = self.orphan()
         for attachment in self.cloud.attachments.values():
             if attachment['volume_id'] == volume:
@@ -160,7 +160,7 @@ class ReleaseBdmTest(commandcase.CommandCase):
         self.assertEqual(ExitCode.OK, code)
         self.assertEqual([('os-force_detach', volume)], self.cloud.driver)
 
-    def test_cloud_without_another_server(self) -> None:
+    def test_same_cloud_releases_in_an_empty_cloud(self) -> None:
         """Release what the last server has left."""
         known = self.orphan()
         for server in (self.alpha, self.beta):
@@ -216,7 +216,7 @@ class PlanTest(commandcase.CommandCase):
                 'release', '--plan', path, '--yes')
         self.assertEqual(0, self.cloud.asked('^(DELETE|POST)'))
 
-    def test_after_a_part_of_it(self) -> None:
+    def test_rest_of_the_plan_is_released_later(self) -> None:
         """Go on also if the first part changed the volume."""
         volume = self.orphan(multiattach=True)
         second = self.cloud.server('second')
@@ -233,7 +233,7 @@ class PlanTest(commandcase.CommandCase):
             code, {r['Result'].partition(':')[0] for r in rows}))
         self.assertIn('2 skipped; nothing was changed', self.log.output)
 
-    def test_what_is_in_order_by_now(self) -> None:
+    def test_released_volume_is_skipped(self) -> None:
         """Skip a stuck detach that was rolled back."""
         self.cloud.volumes[self.disk]['status'] = 'detaching'
         path = self.plan()
@@ -242,7 +242,7 @@ class PlanTest(commandcase.CommandCase):
             self.assert_results(ExitCode.OK, [result],
                                 'release', '--plan', path, '--yes')
 
-    def test_nothing_to_release(self) -> None:
+    def test_plan_without_releases_changes_nothing(self) -> None:
         self.break_volume()
         self.assertEqual((ExitCode.OK, []),
                          self.bdm('release', '--plan', self.plan(), '--yes'))

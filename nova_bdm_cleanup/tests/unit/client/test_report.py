@@ -63,7 +63,7 @@ class ReportCase(commandcase.CommandCase):
 
 class PageTest(ReportCase):
 
-    def test_findings(self) -> None:
+    def test_page_shows_findings_and_is_private(self) -> None:
         self.break_volume()
         code, rows = self.audit()
         self.assertEqual((ExitCode.FINDINGS, 1), (code, len(rows)))
@@ -79,14 +79,14 @@ class PageTest(ReportCase):
         self.assertEqual(0o600, stat.S_IMODE(
             os.stat(self.path_of_page).st_mode))
 
-    def test_it_needs_nothing_but_itself(self) -> None:
+    def test_page_loads_nothing_else(self) -> None:
         self.break_volume()
         self.audit()
         self.assertIn("default-src 'none'", self.content())
         self.assertNotRegex(self.content(),
                             r'(?i)(src|href|url|import)\s*[=(]')
 
-    def test_what_others_wrote_is_escaped(self) -> None:
+    def test_names_of_tenants_are_escaped(self) -> None:
         self.break_volume()
         self.cloud.servers[self.alpha]['name'] = (
             '<script>alert("x")</script>\x1b[2J%s')
@@ -95,12 +95,12 @@ class PageTest(ReportCase):
                       '\\x1b[2J%s', self.content())
         self.assertEqual(1, self.content().count('<script>'))
 
-    def test_incomplete(self) -> None:
+    def test_page_of_incomplete_audit_says_so(self) -> None:
         self.cloud.silent_hosts = ['compute7']
         self.assertEqual(ExitCode.PARTLY, self.audit('--all-projects')[0])
         self.assertRegex(self.content(), 'Incomplete:.*compute7')
 
-    def test_it_is_replaced_by_an_audit_that_is_not_refused(self) -> None:
+    def test_refused_audit_keeps_the_earlier_page(self) -> None:
         self.path_of_page.write_text('of yesterday')
         code, _ = self.bdm(
             'audit', '--all-projects', '--report', str(self.path_of_page),
@@ -110,7 +110,7 @@ class PageTest(ReportCase):
         self.assertEqual(ExitCode.OK, self.audit()[0])
         self.assertIn('Nothing in project own', self.content())
 
-    def test_a_disk_that_filled_up_meanwhile(self) -> None:
+    def test_full_disk_is_shown_by_the_exit_code(self) -> None:
         """Show the findings, and the failure by the exit code."""
         self.break_volume()
         with mock.patch('os.replace', autospec=True,
@@ -178,7 +178,7 @@ class BrowserTest(ReportCase):
         self.assertNotIn('CONSOLE', log)
         self.assertEqual(b'%PDF', printed.read_bytes()[:4])
 
-    def test_on_a_telephone(self) -> None:
+    def test_page_fits_a_telephone(self) -> None:
         """Check that the page needs no horizontal scrolling."""
         self.break_volume()
         self.orphan()

@@ -12,7 +12,7 @@ from nova_bdm_cleanup.tests.unit import base
 
 class RunbookTest(base.TestCase):
 
-    def test_every_reason(self) -> None:
+    def test_every_reason_has_a_section_of_plain_text(self) -> None:
         self.assertEqual(sorted(map(str, Reason)),
                          runbook.reasons())
         for reason in runbook.reasons():
@@ -23,27 +23,27 @@ class RunbookTest(base.TestCase):
             self.assertNotRegex(text, r'(?m)`|::$|^ *\.\. |:(ref|doc|term):')
             self.assertRegex(runbook.meaning(reason), r'^[^`\n]+[.]$')
 
-    def test_width(self) -> None:
+    def test_sections_fit_a_terminal(self) -> None:
         """Check that only log lines are wider than a terminal."""
         for reason in runbook.reasons():
             for line in runbook.section(reason).split('\n'):
                 if not re.match('   [A-Z]+ bdm-cleanup: event=', line):
                     self.assertLess(len(line), 80, line)
 
-    def test_a_section_that_is_sent_to(self) -> None:
+    def test_linked_section_is_printed_too(self) -> None:
         text = runbook.section('root-volume-dangling')
         self.assertIn('"Give a mapping a new attachment".', text)
         steps = '\n1. openstack server stop SERVER\n2. On the server\'s host'
         self.assertIn(steps, text)
         self.assertNotIn(steps, runbook.section('healthy'))
 
-    def test_two_sections_that_are_sent_to(self) -> None:
+    def test_two_linked_sections_are_printed_too(self) -> None:
         self.assertRegex(
             runbook.section('status-contradiction'),
             r'(?s)\n\nGive a mapping a new attachment\n==.*'
             r'\n\nEnd an attach that died\n==')
 
-    def test_groups(self) -> None:
+    def test_every_reason_is_in_one_group(self) -> None:
         groups = runbook.groups()
         self.assertEqual(['healthy'], groups['In order'])
         self.assertIn('stuck', groups['Kept, an operator has to look'])

@@ -13,7 +13,7 @@ from nova_bdm_cleanup.tests.unit.client import commandcase
 
 class ShowBdmTest(commandcase.CommandCase):
 
-    def test_healthy(self) -> None:
+    def test_healthy_disk_has_the_documented_columns(self) -> None:
         code, rows = self.bdm('show', 'alpha')
         self.assertEqual(ExitCode.OK, code)
         attachment = loopback.uid('attachment of disk')
@@ -28,7 +28,7 @@ class ShowBdmTest(commandcase.CommandCase):
         table = self.bdm('show', 'alpha', form='table')[1]
         self.assertEqual('+', table.splitlines()[-1][-1])
 
-    def test_dangling_and_stale(self) -> None:
+    def test_dangling_and_stale_records_are_shown(self) -> None:
         """Show a server whose name only looks like a pattern."""
         self.cloud.servers[self.alpha]['name'] = 'db+1 (x)'
         self.break_volume()
@@ -43,7 +43,7 @@ class ShowBdmTest(commandcase.CommandCase):
             [(r['Verdict'], r['Attachment in Cinder'], r['Hard Reboot'],
               r['Connects']) for r in rows])
 
-    def test_a_mapping_too_many(self) -> None:
+    def test_duplicate_mapping_is_removed_if_never_connected(self) -> None:
         """Show that only a reboot tells whether Nova ever connected it."""
         self.cloud.mapping(self.alpha, self.disk, loopback.uid('lost'))
         self.assertIn('removes it if Nova never connected it', [
@@ -58,7 +58,7 @@ class ShowBdmTest(commandcase.CommandCase):
         self.cloud.attachment('of another', self.cloud.server('another'),
                               self.disk, 'reserved', False)
 
-    def test_what_is_left_out_elsewhere(self) -> None:
+    def test_audit_and_clean_name_disks_left_out(self) -> None:
         """Check that "audit" and "clean" say it, too."""
         self.reserve_elsewhere()
         _, (row,) = self.bdm('audit', '--server', 'alpha', '--long',
@@ -70,7 +70,7 @@ class ShowBdmTest(commandcase.CommandCase):
         self.assertIn('volume %s (operation-in-flight) stays, and %s'
                       % (self.disk, facts.WITHOUT_DISK), self.log.output)
 
-    def test_of_a_server_that_is_locked(self) -> None:
+    def test_disk_of_locked_server_is_kept_and_left_out(self) -> None:
         self.break_volume()
         self.cloud.servers[self.alpha]['locked'] = True
         _, (row,) = self.bdm('show', self.alpha)
@@ -78,7 +78,7 @@ class ShowBdmTest(commandcase.CommandCase):
             ('keeps it (server-locked), and ' + facts.WITHOUT_DISK, False),
             (row['Hard Reboot'], row['Connects']))
 
-    def test_what_the_last_reboot_did_not_connect(self) -> None:
+    def test_disk_not_connected_by_last_reboot_is_named(self) -> None:
         event = 'bdm_cleanup did not connect volume %s (stuck)' % self.disk
         self.cloud.reboot_events[self.alpha] = [event]
         _, (row,) = self.bdm('show', self.alpha)
@@ -94,7 +94,7 @@ class ShowBdmTest(commandcase.CommandCase):
         _, (row,) = self.bdm('show', self.alpha)
         self.assertNotIn('the last reboot', row['Explanation'])
 
-    def test_row_with_the_address_of_another_host(self) -> None:
+    def test_row_of_another_host_is_not_connected(self) -> None:
         self.cloud.evacuate(self.alpha)
         _, (row,) = self.bdm('show', self.alpha)
         self.assertEqual(
@@ -103,14 +103,14 @@ class ShowBdmTest(commandcase.CommandCase):
             (row['Verdict'], row['Host'], row['Hard Reboot'],
              row['Connects']))
 
-    def test_of_a_server_that_is_changing_nothing_is_said(self) -> None:
+    def test_disk_of_busy_server_is_shown_as_connected(self) -> None:
         self.reserve_elsewhere()
         self.cloud.servers[self.alpha]['OS-EXT-STS:task_state'] = 'rebooting'
         code, (row,) = self.bdm('show', self.alpha)
         self.assertEqual((ExitCode.OK, 'keeps it', True),
                          (code, row['Hard Reboot'], row['Connects']))
 
-    def test_of_another_project(self) -> None:
+    def test_server_of_another_project_needs_its_id(self) -> None:
         foreign = self.cloud.server('foreign', 'other')
         self.cloud.attach(foreign, 'foreign')
         self.assertEqual(ExitCode.OK, self.bdm('show', foreign)[0])

@@ -58,7 +58,7 @@ class UnitsTest(commandcase.CommandCase):
         self.state = self.tempdir()
         self.more = ''
 
-    def test_every_night(self) -> None:
+    def test_nightly_audit_leaves_report_and_plan(self) -> None:
         self.assertEqual(ExitCode.OK, self.audit())
         self.break_volume()
         self.assertEqual(ExitCode.FINDINGS, self.audit())

@@ -39,7 +39,7 @@ class BootTest(base.TestCase):
         shared.asked_in_vain(why, ask)
         return not shared.allows()
 
-    def test_what_is_about_one_server(self) -> None:
+    def test_failure_of_one_server_does_not_skip_the_next(self) -> None:
         for why in (TimedOut(), errors.BadAnswer(), errors.Unanswered()):
             self.assertFalse(self.is_left_out(why))
             self.assertEqual([15], self.asked)
@@ -48,18 +48,18 @@ class BootTest(base.TestCase):
         for then in (TimedOut(), errors.BadAnswer(), errors.Unreachable()):
             self.assertTrue(self.is_left_out(TimedOut(), then))
 
-    def test_what_is_the_same_for_all(self) -> None:
+    def test_failure_that_all_share_skips_the_next(self) -> None:
         for why in (errors.Unreachable(), errors.ProjectHidden(),
                     errors.Refused()):
             self.assertTrue(self.is_left_out(why))
             self.assertEqual([], self.asked)
 
-    def test_it_is_over_afterwards(self) -> None:
+    def test_boot_ends_with_its_context(self) -> None:
         with boot.going_on(60):
             self.assertIsNotNone(boot.current())
         self.assertIsNone(boot.current())
 
-    def test_a_sum_that_fails(self) -> None:
+    def test_failed_summary_does_not_prevent_the_start(self) -> None:
         """Check that nova-compute starts, or fails with its own error."""
         with mock.patch.object(boot.Boot, 'sum_up', autospec=True,
                                side_effect=KeyError):
@@ -87,14 +87,14 @@ class TimeTest(base.TestCase):
         self.time = 0.0
         self.boot = boot.Boot(10, lambda: self.time)
 
-    def test_only_what_is_done_with_it_takes_time_from_it(self) -> None:
+    def test_only_spent_time_reduces_the_budget(self) -> None:
         for seconds, left in ((3, 7), (4, 3), (30, 0)):
             self.time += 100
             with self.boot.spend():
                 self.time += seconds
             self.assertEqual(left, self.boot.left)
 
-    def test_no_number_of_servers_uses_all_of_it(self) -> None:
+    def test_servers_never_use_up_the_whole_budget(self) -> None:
         shares = []
         for _ in range(5):
             shares.append(self.boot.share)
@@ -104,7 +104,7 @@ class TimeTest(base.TestCase):
         self.assertEqual(sorted(shares, reverse=True), shares)
         self.assertLess(2, self.boot.left)
 
-    def test_what_fails_has_taken_time_too(self) -> None:
+    def test_failed_work_reduces_the_budget(self) -> None:
         def fail() -> None:
             with self.boot.spend():
                 self.time += 3

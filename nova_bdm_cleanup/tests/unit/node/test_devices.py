@@ -85,7 +85,7 @@ class DevicesTestCase(base.TestCase):
 
 class DiskTest(DevicesTestCase):
 
-    def test_until_it_is_gone(self):
+    def test_disk_remains_until_its_device_is_gone(self):
         before = devices.volume_devices(self.info(self.disk('sdb', 5)))
         self.assertEqual({'sdb'}, set(before))
         self.assertEqual({'sdb'}, devices.remaining(before))
@@ -102,11 +102,11 @@ class DiskTest(DevicesTestCase):
         self.assertEqual({}, devices.volume_devices(self.info(self.disk(
             'sdc', 5, 'session2', 'iqn.other'))))
 
-    def test_a_disk_of_the_host_itself(self):
+    def test_disk_of_the_host_itself_is_not_found(self):
         path = self._scsi('sda', 'ata1/target0:0:0/0:0:0:5')
         self.assertEqual({}, devices.volume_devices(self.info(path)))
 
-    def test_fibre_channel(self):
+    def test_fibre_channel_disk_is_found_by_wwpn(self):
         self.write('class/fc_remote_ports/rport-3:0-1/port_name',
                    '0x' + WWPN.upper().replace('X', 'x'))
         path = self._scsi('sdb', 'rport-3:0-1/target3:0:0/3:0:0:5')
@@ -114,7 +114,7 @@ class DiskTest(DevicesTestCase):
             'target_wwn': [WWPN], 'target_lun': 5, 'device_path': path}})
         self.assertEqual({'sdb'}, devices.remaining(before))
 
-    def test_a_unit_in_flat_space(self):
+    def test_lun_in_flat_space_is_found(self):
         before = devices.volume_devices(self.info(
             self.disk('sdb', 0x4000 + 300), target_lun=300))
         self.assertEqual({'sdb'}, set(before))
@@ -136,13 +136,13 @@ class MapperTest(DevicesTestCase):
         for name in ('sdb', 'sdc'):
             self.remove(name)
 
-    def test_all_of_it(self):
+    def test_map_and_all_its_paths_are_found(self):
         # By the map, by a path if the map was created later, and by the
         # address alone.
         for path in (self.path, '/dev/sdb', None):
             self.assertEqual({'dm-3', 'sdb', 'sdc'}, self.found(path), path)
 
-    def test_a_map_that_lost_its_paths(self):
+    def test_map_without_paths_remains(self):
         # os-brick leaves this when forced while the map was held open.
         before = devices.volume_devices(self.info(self.path))
         self.lose_the_paths()
@@ -153,18 +153,18 @@ class MapperTest(DevicesTestCase):
         self.remove('dm-3')
         self.assertEqual(frozenset(), devices.remaining(again))
 
-    def test_a_map_that_is_found_by_its_name_only(self):
+    def test_map_is_found_by_its_name(self):
         self.lose_the_paths()
         self.assertEqual({'dm-3'},
                          self.found('/dev/gone', multipath_id='3600'))
 
-    def test_a_map_of_another_volume(self):
+    def test_map_of_another_volume_is_not_found(self):
         self.lose_the_paths()
         self.disk('sdd', 6)
         other = self.mapper('dm-4', 'mpath-3700', 'sdd')
         self.assertEqual(set(), self.found(other))
 
-    def test_encryption_on_top_of_it(self):
+    def test_encryption_on_the_map_is_found(self):
         path = self.mapper('dm-5', 'CRYPT-LUKS1-abc', 'dm-3')
         self.assertEqual({'dm-5', 'dm-3', 'sdb', 'sdc'}, self.found(path))
         self.lose_the_paths()
@@ -172,7 +172,7 @@ class MapperTest(DevicesTestCase):
         self.remove('dm-3')
         self.assertEqual({'dm-5'}, self.found(path))
 
-    def test_encryption_that_lost_a_disk_whose_name_is_anothers(self):
+    def test_encryption_is_found_without_its_disk(self):
         path = self.mapper('dm-5', 'CRYPT-LUKS2-abc', 'sdb')
         slave = os.path.join(self.sys, 'class/block/dm-5/slaves/sdb')
         os.rmdir(slave)
@@ -182,13 +182,13 @@ class MapperTest(DevicesTestCase):
         self.disk('sdb', 6)
         self.assertEqual({'dm-5'}, self.found(path))
 
-    def test_a_path_at_a_target_that_is_not_named(self):
+    def test_path_of_another_target_is_found(self):
         # A discovery found it when the volume was connected.
         self.disk('sdd', 5, 'session3', 'iqn.other')
         self.mapper('dm-3', 'mpath-3600', 'sdd')
         self.assertEqual({'dm-3', 'sdb', 'sdc', 'sdd'}, self.found('/dev/sdb'))
 
-    def test_what_else_is_made_of_it(self):
+    def test_device_on_top_of_the_map_is_found(self):
         # A device on disks of several volumes belongs to none of them.
         self.disk('sdd', 6)
         self.mapper('dm-7', 'LVM-abc', 'dm-3', 'sdd')
@@ -204,20 +204,20 @@ class AdviceTest(base.TestCase):
         return devices.removal_advice(
             frozenset(names), {**names, 'sdz': 'gone'})
 
-    def test_a_map_without_paths(self):
+    def test_advice_for_a_map_removes_the_map(self):
         self.assertEqual(
             '/dev/dm-3 is still there after it was disconnected; by hand: '
             '`dmsetup message /dev/dm-3 0 fail_if_no_path` ends the wait for '
             'a path, and `multipath -f /dev/dm-3` removes it once it is '
             'unused', self.advice(dm_3='mpath-3600'))
 
-    def test_a_disk(self):
+    def test_advice_for_a_disk_deletes_its_device(self):
         self.assertEqual(
             '/dev/sdb is still there after it was disconnected; by hand: '
             '`echo 1 > /sys/block/sdb/device/delete`',
             self.advice(sdb='%s:5' % IQN))
 
-    def test_from_the_top_to_the_bottom(self):
+    def test_advice_goes_from_top_to_bottom(self):
         text = self.advice(sdb='%s:5' % IQN, dm_3='mpath-3600',
                            dm_5='CRYPT-LUKS1-abc')
         self.assertIn('/dev/dm-3, /dev/dm-5, /dev/sdb are still', text)
@@ -231,7 +231,7 @@ class AdviceTest(base.TestCase):
 
 class NoDeviceTest(DevicesTestCase):
 
-    def test_nothing_to_look_for(self):
+    def test_connection_without_device_has_no_devices(self):
         for info in ({}, {'data': None}, {'data': {}},
                      {'data': {'name': 'pool/image'}},
                      {'data': {'device_path': '/var/lib/nova/mnt/volume-1'}},
@@ -277,18 +277,18 @@ class AddressesTest(base.TestCase):
         ('none', None),
         ('a list', []))]
 
-    def test_addresses(self):
+    def test_connection_data_gives_its_addresses(self):
         self.assertEqual(self.expected, devices.addresses_in(
             {'driver_volume_type': 'any', 'data': self.data}))
 
 
 class ParseTest(base.TestCase):
 
-    def test_connection_information(self):
+    def test_json_text_is_parsed(self):
         self.assertEqual({'data': {'a': 1}}, devices.parse_connection_info(
             '{"data": {"a": 1}}'))
 
-    def test_nothing_that_anybody_could_connect_by(self):
+    def test_unusable_text_gives_no_connection(self):
         for text in (None, '', 'null', '[]', '5', '{', 'no JSON'):
             self.assertEqual({}, devices.parse_connection_info(text), text)
 
@@ -353,7 +353,7 @@ class TargetsTest(SessionsTestCase):
         ('a session that does not tell its portal', {1: (IQN, None)}, {},
          [(PORTAL, IQN, 5)])), 'there', 'data', 'expected')
 
-    def test_targets(self):
+    def test_os_brick_gets_the_targets_with_a_session(self):
         for number, session in self.there.items():
             self.session(number, *session)
         # A session may remain after its disk is gone.
@@ -366,7 +366,7 @@ class TargetsTest(SessionsTestCase):
 
 class NarrowedTest(SessionsTestCase):
 
-    def test_a_target_that_a_discovery_has_found(self):
+    def test_discovered_target_of_the_map_is_added(self):
         second = IQN + ':port2'
         self.session(1)
         self.session(2, second, SECOND)
@@ -377,7 +377,7 @@ class NarrowedTest(SessionsTestCase):
         self.assertEqual([(PORTAL, IQN, 5), (SECOND, second, 5)],
                          self.told(self.info()))
 
-    def test_iser(self):
+    def test_iser_connection_is_not_narrowed(self):
         self.session(1, OTHER)
         self.assertIsNone(self.told(dict(self.info(),
                                          driver_volume_type='iser')))
@@ -386,7 +386,7 @@ class NarrowedTest(SessionsTestCase):
         path = self.mapper('dm-3', 'mpath-3600')
         self.assertEqual([(PORTAL, IQN, 5)], self.told(self.info(path)))
 
-    def test_all_else_is_as_it_was(self):
+    def test_only_the_targets_are_changed(self):
         self.session(1)
         self.disk('sdb', 5)
         info = dict(self.info('/dev/sdb', encrypted=True), serial='volume')
@@ -413,13 +413,13 @@ class PathTest(SessionsTestCase):
         self.disk('sdb', 5)
         self.disk('sdc', 5, 'session2', OTHER)
 
-    def test_whose_it_is(self):
+    def test_device_name_of_another_volume_is_dropped(self):
         for path, expected in (
                 ('/dev/sdb', '/dev/sdb'), ('/dev/sdx', '/dev/sdx'),
                 ('/dev/sdc', None), (None, None)):
             self.assertEqual(expected, self.path(path), path)
 
-    def test_a_link(self):
+    def test_link_to_another_volume_is_dropped(self):
         link = os.path.join(self.root, 'os-brick+dev+sdb')
         for target, path in (('/dev/dm-1', link), ('/dev/sdc', None),
                              ('/dev/gone', link)):
@@ -435,7 +435,7 @@ class AsBeforeTest(SessionsTestCase):
         self.assertEqual(
             info, devices.narrow_connection_info(info, frozenset()))
 
-    def test_what_cannot_be_judged(self):
+    def test_unknown_connection_is_unchanged(self):
         without = self.info()
         del without['data']['target_iqn']
         for info in (
@@ -444,7 +444,7 @@ class AsBeforeTest(SessionsTestCase):
                 {'driver_volume_type': 'iscsi'}, without):
             self.check(info)
 
-    def test_no_sysfs(self):
+    def test_connection_is_unchanged_without_sysfs(self):
         self.useFixture(fixtures.MockPatchObject(
             devices, 'SYSFS', os.path.join(self.root, 'nowhere')))
         self.check(self.info())
@@ -461,7 +461,7 @@ class AllKindsTest(SessionsTestCase):
                          max_size=3),
            live=st.lists(st.tuples(NAMES, st.none() | PORTALS), max_size=4),
            is_listed=st.booleans())
-    def test_its_own_targets_and_no_others(self, told, live, is_listed):
+    def test_only_targets_of_the_volume_remain(self, told, live, is_listed):
         self.useFixture(fixtures.MockPatchObject(
             devices, 'SYSFS', os.path.join(self.tempdir(), 'sys')))
         self.sys = devices.SYSFS

@@ -71,7 +71,7 @@ class LoaderTest(base.TestCase):
         self.assertEqual(0, result.returncode, result.stderr)
         return json.loads(result.stdout)
 
-    def test_in_another_service(self):
+    def test_other_service_imports_only_the_standard_library(self):
         seen = self.load()
         # An import error here would be swallowed by os-vif.
         for name in seen['imported']:
@@ -88,7 +88,7 @@ class LoaderTest(base.TestCase):
         self.assertEqual({'plugin_name': 'bdm_cleanup', 'vif_info': []},
                          seen['described'])
 
-    def test_where_nothing_is_written_of_it(self):
+    def test_only_the_loader_is_imported_if_not_configured(self):
         seen = self.load('[DEFAULT]\nmode = enforce\n')
         self.assertEqual(0, seen['started'])
         self.assertEqual(
@@ -97,7 +97,7 @@ class LoaderTest(base.TestCase):
                 'nova_bdm_cleanup.node.option_group')
                 and name.startswith('nova_bdm_cleanup')])
 
-    def test_what_is_looked_at(self):
+    def test_any_text_of_the_section_starts_the_plugin(self):
         """Check that any text counts: no typo of the mode may be missed."""
         for text in ('[bdm_cleanup]\n', '[bdm_cleanup]\nmode = off\n',
                      '[bdm_cleanup]\nmodes = observe\n',

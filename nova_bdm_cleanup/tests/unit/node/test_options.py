@@ -52,7 +52,7 @@ class OptionTest(base.TestCase):
 
 class SampleTest(base.TestCase):
 
-    def test_it_is_made_of_all_of_them(self):
+    def test_sample_has_all_options(self):
         """Check the entry point that oslo-config-generator loads."""
         setup = configparser.ConfigParser()
         setup.read(pathlib.Path(__file__).parents[4] / 'setup.cfg')
@@ -68,7 +68,7 @@ class SettingsTest(ConfTestCase):
     def settings(self, *lines):
         return options.settings(self.conf(*lines))
 
-    def test_defaults(self):
+    def test_defaults_are_unchanged(self):
         conf = self.conf()
         self.assertEqual([], options.without_effect(conf))
         self.assertEqual('off', conf.bdm_cleanup.mode)
@@ -111,7 +111,7 @@ class SettingsTest(ConfTestCase):
                 mode != 'enforce',
                 self.settings('mode = ' + mode).policy.observe)
 
-    def test_words_of_triggers(self):
+    def test_words_select_the_triggers(self):
         for given, words, names in (
                 ('', [], []),
                 # Each word counts once.
@@ -152,7 +152,7 @@ class WithoutEffectTest(ConfTestCase):
             conf.set_override(name, value)
         return options.without_effect(conf)
 
-    def test_host_boot_where_nova_resumes_nothing(self):
+    def test_host_boot_needs_the_resume_option_of_nova(self):
         found, = self.told('triggers = host_boot')
         self.assertIn('resume_guests_state_on_host_boot', found)
         self.assertEqual([], self.told('triggers = host_boot',

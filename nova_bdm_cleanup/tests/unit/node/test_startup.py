@@ -28,11 +28,11 @@ class CredentialsTest(base.TestCase):
     def test_both_are_there(self) -> None:
         self.assertEqual('', self.warnings('password', True))
 
-    def test_none_for_cinder(self) -> None:
+    def test_missing_cinder_credentials_are_logged(self) -> None:
         self.assertIn('[cinder] auth_type is not set',
                       self.warnings(None, True))
 
-    def test_none_in_another_section(self) -> None:
+    def test_credentials_of_auth_section_count(self) -> None:
         conf = cfg.ConfigOpts()
         ks_loading.register_auth_conf_options(conf, 'cinder')
         conf([])
@@ -43,7 +43,7 @@ class CredentialsTest(base.TestCase):
         conf.set_override('auth_type', 'password', 'keystone_authtoken')
         self.assertTrue(auth_section.has_credentials(conf, 'cinder'))
 
-    def test_no_service_token(self) -> None:
+    def test_missing_service_token_is_logged(self) -> None:
         self.assertIn('send_service_user_token is not true',
                       self.warnings('password', False))
 
@@ -54,15 +54,15 @@ class RequiredTest(test_options.ConfTestCase):
     def start(self, *lines: str) -> None:
         startup.start(self.conf('mode = enforce', *lines))
 
-    def test_not_required(self) -> None:
+    def test_wrong_value_turns_the_plugin_off(self) -> None:
         self.start('timeout = soon')
         self.assertIn('bdm-cleanup is off', self.log.output)
 
-    def test_required(self) -> None:
+    def test_wrong_value_refuses_a_required_start(self) -> None:
         self.assertRaises(startup.StartRefused, self.start,
                           'timeout = soon', 'required = true')
 
-    def test_an_invalid_required(self) -> None:
+    def test_invalid_required_refuses_the_start(self) -> None:
         """Refuse to start: the operator may have meant yes."""
         self.assertRaises(startup.StartRefused, self.start,
                           'required = perhaps')

@@ -59,7 +59,7 @@ class ProblemTest(ConfTestCase):
         ('remove = missing,gone', 'gone is none of missing, available, '
          'attached-elsewhere, duplicate, stale'))]
 
-    def test_value(self) -> None:
+    def test_problem_names_option_value_and_file(self) -> None:
         # In a file, "" stands for no text.
         conf = self.conf(self.line.replace('""', ''))
         self.assertEqual(['[bdm_cleanup] %s in %s: %s' % (
@@ -123,7 +123,7 @@ class PlaceTest(ConfTestCase):
              default_config_dirs=defaults.get('dirs', []))
         return validation.problems(conf)
 
-    def test_files_and_directories(self) -> None:
+    def test_problem_names_the_file_of_each_option(self) -> None:
         first = self.write('nova.conf', '[bdm_cleanup]\nmode = x\nmods = 1\n')
         # Group names are case-insensitive.
         second = self.write('a.d/1.conf', '[BDM_Cleanup]\nmode = y\n')
@@ -141,13 +141,13 @@ class PlaceTest(ConfTestCase):
                 [tuple(text.split(': ')[0][len('[bdm_cleanup] '):].split(
                     ' in ')) for text in found])
 
-    def test_what_is_overridden_does_not_count(self) -> None:
+    def test_overridden_value_is_not_checked(self) -> None:
         first = self.write('1', '[bdm_cleanup]\nmode = x\n')
         second = self.write('2', '[bdm_cleanup]\nmode = observe\n')
         self.assertEqual([], self.problems(files=[first, second]))
         self.assertEqual(1, len(self.problems(files=[second, first])))
 
-    def test_environment(self) -> None:
+    def test_environment_variables_are_checked(self) -> None:
         path = self.write('nova.conf', '[bdm_cleanup]\nmode = off\n')
         for name, value, words in (
                 ('MODE', 'observe', ''),
@@ -165,7 +165,7 @@ class PlaceTest(ConfTestCase):
             self.assertEqual(bool(words), bool(found))
             self.assertIn(words, ''.join(found))
 
-    def test_written_nowhere(self) -> None:
+    def test_value_of_another_source_is_checked(self) -> None:
         """Check a value from another source of oslo.config."""
         conf = self.conf()
         conf.set_default('audit_interval', 7, group='bdm_cleanup')

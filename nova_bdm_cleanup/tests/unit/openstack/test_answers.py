@@ -12,14 +12,14 @@ from nova_bdm_cleanup.tests.unit import base
 
 class RecordsTest(base.TestCase):
 
-    def test_record(self):
+    def test_record_of_wrong_type_is_refused(self):
         self.assertEqual({'id': 'a'}, answers.record(
             {'volume': {'id': 'a'}}, 'volume'))
         for body in (None, [], 'volume', {}, {'volume': None},
                      {'volume': []}, {'volume': 'a'}):
             self.assertRaises(BadAnswer, answers.record, body, 'volume')
 
-    def test_records(self):
+    def test_list_of_wrong_type_is_refused(self):
         self.assertEqual([], answers.records({'volumes': []}, 'volumes'))
         self.assertEqual([{}], answers.records({'volumes': [{}]}, 'volumes'))
         for body in (None, [], 'volumes', {}, {'volumes': None},
@@ -30,13 +30,13 @@ class RecordsTest(base.TestCase):
 
 class FieldsTest(base.TestCase):
 
-    def test_text(self):
+    def test_empty_or_missing_text_is_refused(self):
         self.assertEqual('a', answers.text({'id': 'a'}, 'id'))
         for value in (None, '', 5, ['a'], True):
             self.assertRaises(BadAnswer, answers.text, {'id': value}, 'id')
         self.assertRaises(BadAnswer, answers.text, {}, 'id')
 
-    def test_optional_text(self):
+    def test_empty_optional_text_is_none(self):
         for record, value in (({'host': 'a'}, 'a'), ({'host': ''}, None),
                               ({'host': None}, None), ({}, None)):
             self.assertEqual(value, answers.optional_text(record, 'host'))
@@ -44,7 +44,7 @@ class FieldsTest(base.TestCase):
             self.assertRaises(
                 BadAnswer, answers.optional_text, {'host': odd}, 'host')
 
-    def test_mapping(self):
+    def test_missing_mapping_is_empty(self):
         for record, value in (({'metadata': {'a': 'b'}}, {'a': 'b'}),
                               ({'metadata': {}}, {}),
                               ({'metadata': None}, {}), ({}, {})):
@@ -53,7 +53,7 @@ class FieldsTest(base.TestCase):
             self.assertRaises(
                 BadAnswer, answers.mapping, {'metadata': odd}, 'metadata')
 
-    def test_moment(self):
+    def test_moment_has_a_time_zone_or_is_none(self):
         noon = datetime.datetime(2026, 3, 1, 12, tzinfo=datetime.timezone.utc)
         for value, moment in (
                 ('2026-03-01T12:00:00.000000', noon),
@@ -75,7 +75,7 @@ class ErrorsTest(base.TestCase):
                      {'error': {'code': 404}}, '<html>404</html>'):
             self.assertFalse(answers.is_not_found(body))
 
-    def test_words(self):
+    def test_error_message_is_found_and_cut(self):
         self.assertEqual('no', answers.error_words(
             {'badRequest': {'code': 400, 'message': 'no'}}))
         self.assertEqual(200, len(answers.error_words(

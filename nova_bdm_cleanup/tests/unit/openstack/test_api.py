@@ -72,7 +72,7 @@ class AnswersTest(ApiCase):
         self.assertNotIn('<', str(raised))
         return raised
 
-    def test_success(self):
+    def test_body_of_the_answer_is_returned(self):
         for api in self.both():
             self.assertEqual('volume-1', api.get(PATH)['volume']['id'])
             self.assertEqual([], api.get('/volumes', {
@@ -80,7 +80,7 @@ class AnswersTest(ApiCase):
             self.assertEqual('odd & more',
                              self.cloud.requests[-1].query['status'])
 
-    def test_changes(self):
+    def test_change_returns_the_body_of_its_answer(self):
         for api in self.both():
             self.assertIsNone(self.change(api, 'POST'))
             self.assertEqual({'os-unreserve': None},
@@ -89,7 +89,7 @@ class AnswersTest(ApiCase):
             self.assertEqual({'attachments': []},
                              self.change(api, 'DELETE'))
 
-    def test_not_found(self):
+    def test_not_found_answer_has_status_404(self):
         for api in self.both():
             error = self.assert_raises(
                 errors.NotFound, ['GET /volumes/gone: Cinder answered 404'],
@@ -106,7 +106,7 @@ class AnswersTest(ApiCase):
                 self.assert_raises(errors.BadAnswer, ['404', 'proxy'],
                                    api.get, PATH)
 
-    def test_questions(self):
+    def test_each_status_of_a_get_has_its_error(self):
         for trouble, error, words in (
                 (wire.fault(400, 'badRequest', 'odd'), errors.BadRequest,
                  ['400 (odd)']),
@@ -130,7 +130,7 @@ class AnswersTest(ApiCase):
             for api in self.both():
                 self.assert_raises(error, words, api.get, PATH)
 
-    def test_refused_changes(self):
+    def test_each_status_of_a_change_has_its_error(self):
         for status, error in ((400, errors.Conflict), (409, errors.Conflict),
                               (403, errors.Forbidden), (401, errors.Refused),
                               (406, errors.Refused),
@@ -160,13 +160,13 @@ class AnswersTest(ApiCase):
 
 class HeadersTest(ApiCase):
 
-    def test_version(self):
+    def test_request_names_microversion_3_44(self):
         self.api().get(PATH)
         self.assertEqual(
             'volume 3.44',
             self.cloud.requests[0].headers['OpenStack-API-Version'])
 
-    def test_service_token(self):
+    def test_each_request_carries_both_tokens(self):
         api = self.api(service=True)
         api.get(PATH)
         self.change(api, 'DELETE')
@@ -191,21 +191,21 @@ class RepeatingTest(ApiCase):
 
         return answer
 
-    def test_a_connection_kept_from_before_may_be_dead(self):
+    def test_get_is_repeated_on_a_new_connection(self):
         for api in self.both():
             self.cloud.requests.clear()
             self.cloud.trouble('GET', '/*', self.once(wire.reset))
             api.get(PATH)
             self.assertEqual(2, len(self.cloud.requests))
 
-    def test_who_has_time_asks_again(self):
+    def test_get_of_a_busy_api_is_repeated(self):
         for status in (429, 502, 503, 504):
             self.cloud.requests.clear()
             self.cloud.trouble('GET', '/*', self.once(wire.page(status)))
             self.api().get(PATH)
             self.assertEqual(2, len(self.cloud.requests))
 
-    def test_how_often_it_is_asked_in_vain(self):
+    def test_get_is_repeated_twice_at_most(self):
         for trouble, seconds, asked in (
                 (wire.page(503), None, 3), (wire.reset, None, 3),
                 (wire.page(503), 20, 1), (wire.reset, 20, 2)):
@@ -232,7 +232,7 @@ class RepeatingTest(ApiCase):
                                       method)
                     self.assertEqual(1, len(self.cloud.requests))
 
-    def test_one_client_for_all_requests(self):
+    def test_one_client_sends_all_requests(self):
         made = []
 
         def connect():
@@ -276,7 +276,7 @@ class ConnectingTest(ApiCase):
         super().setUp()
         self.useFixture(fixtures.MockPatchObject(ksa_session, 'time'))
 
-    def test_no_connection(self):
+    def test_failed_connection_is_unreachable(self):
         with socket.socket() as unused:
             unused.bind(('127.0.0.1', 0))
             port = unused.getsockname()[1]
@@ -286,11 +286,11 @@ class ConnectingTest(ApiCase):
                 ('SSL', 'https://127.0.0.1:%d' % self.server.port)):
             self.assert_raises(errors.Unreachable, words, url=url)
 
-    def test_an_answer_cut_off(self):
+    def test_truncated_answer_is_unreachable(self):
         self.cloud.trouble('GET', '/*', wire.raw(200, b'{"volume": {}', 5000))
         self.assert_raises(errors.Unreachable, 'Cinder does not answer')
 
-    def test_keystone_fails(self):
+    def test_each_failure_of_keystone_has_its_error(self):
         def connect(**values):
             return cinderclient.Client('3.44', session=ksa_session.Session(
                 auth=FailurePlugin(**values))).client.request
@@ -319,7 +319,7 @@ class ConnectingTest(ApiCase):
                 errors.Refused, 'check the catalogue',
                 connect=functools.partial(connect, endpoint=endpoint))
 
-    def test_a_client_that_cannot_be_made(self):
+    def test_failed_client_raises_its_error(self):
         for exc, error in (
                 (ValueError('no auth_url'), errors.Unanswered),
                 (errors.ProjectHidden('not ours'), errors.ProjectHidden)):
@@ -330,7 +330,7 @@ class ConnectingTest(ApiCase):
 class DeadlineTest(ApiCase):
     """The deadline of a call, which limits every wait."""
 
-    def test_an_answer_that_never_comes(self):
+    def test_missing_answer_ends_with_the_deadline(self):
         # No HTTP timeout ends the second: each byte arrives in time.
         for trouble in (wire.hang, wire.trickle):
             self.cloud.trouble('GET', '/*', trouble)
@@ -340,7 +340,7 @@ class DeadlineTest(ApiCase):
                 (TimedOut, errors.Unreachable), api.in_time, 'asking',
                 functools.partial(api.get, PATH))
 
-    def test_the_time_is_over_already(self):
+    def test_nothing_is_sent_after_the_deadline(self):
         api = self.api(0)
         self.assertRaises(TimedOut, api.in_time, 'asking', self.fail)
         self.assertRaises(TimedOut, api.get, PATH)
@@ -394,7 +394,7 @@ class DeadlineTest(ApiCase):
                 r.method for r in self.cloud.requests])
             self.cloud.requests.clear()
 
-    def test_nor_after_a_second_token(self):
+    def test_nothing_is_sent_after_a_slow_second_token(self):
         auth, api = self.with_keystone(Deadline(20, lambda: self.now))
         self.cloud.trouble('DELETE', '/*', wire.fault(401, 'unauthorized'))
         tokens = []
@@ -427,7 +427,7 @@ class DeadlineTest(ApiCase):
         api.get(PATH)
         self.assertEqual([20, 5], timeouts)
 
-    def test_without_a_deadline(self):
+    def test_call_without_a_deadline_returns(self):
         self.assertEqual(5, self.api().in_time('asking', lambda: 5))
 
 
@@ -441,7 +441,7 @@ class BudgetTest(ApiCase):
         self.change(api, 'DELETE')
         self.assertEqual({'Cinder': 4}, dict(budget.made))
 
-    def test_too_many(self):
+    def test_request_over_the_budget_is_not_sent(self):
         budget = Budget(2)
         budget.spend('Nova')
         api = self.api(budget=budget)

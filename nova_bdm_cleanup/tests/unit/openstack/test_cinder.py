@@ -97,12 +97,12 @@ class WithoutStaleTest(CinderTestCase):
     def look(self, bdms, project=None, **values):
         return super().look(bdms, project, finds_stale=False, **values)
 
-    def test_one_request_for_sixty_volumes(self):
+    def test_sixty_volumes_take_one_request(self):
         volumes, attachments, _ = self.look(self.healthy(60))
         self.assertEqual(['GET ' + MANY], self.cloud.paths)
         self.assertEqual((60, 60), (len(volumes), len(attachments)))
 
-    def test_what_is_not_in_order_is_looked_at_closely(self):
+    def test_missing_volume_causes_a_close_look(self):
         bdms = self.healthy(2)
         del self.cloud.volumes['volume-2']
         volumes, _, _ = self.look(bdms)
@@ -125,13 +125,13 @@ class RequestsTest(CinderTestCase):
         self.cloud.trouble('GET', '/volumes', wire.page(503))
         self.assertRaises(errors.BadAnswer, self.cinder().prove_it_answers)
 
-    def test_one_request_without_a_volume(self):
+    def test_server_without_volumes_takes_one_request(self):
         for bdms in ([], [make.root()]):
             self.cloud.requests.clear()
             self.assertEqual(({}, (), False), self.look(bdms))
             self.assertEqual(['GET ' + GLANCE], self.cloud.paths)
 
-    def test_two_requests_for_any_number_of_volumes(self):
+    def test_any_number_of_volumes_takes_two_requests(self):
         """Ask in all projects, and first for one attachment too many, since
         Cinder is slow for each record of a list.
         """
@@ -190,7 +190,7 @@ class RequestsTest(CinderTestCase):
                          [v.status for v in volumes.values()])
         self.assertEqual(['attachment-1'], [a.id for a in attachments])
 
-    def test_an_answer_by_id_about_another_volume(self):
+    def test_volume_of_an_answer_by_id_is_read(self):
         bdms = self.healthy(1)
         self.cloud.volumes['volume-1']['status'] = 'available'
         self.cloud.put_volume('volume-9')
@@ -255,7 +255,7 @@ class ParsingTest(CinderTestCase):
         [attachment] = self.look([])[1]
         return attachment
 
-    def test_a_volume(self):
+    def test_volume_is_read_with_all_fields(self):
         self.assertEqual(
             facts.Volume(
                 id='volume-1', status='detaching', project='own',
@@ -276,13 +276,13 @@ class ParsingTest(CinderTestCase):
                              {'server_id': None, 'attachment_id': 'other',
                               'attached_at': None}]))
 
-    def test_a_volume_never_updated_is_as_old_as_it_is(self):
+    def test_volume_never_updated_has_its_creation_time(self):
         for updated in (None, 'yesterday'):
             self.assertEqual(
                 datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc),
                 self.volume(updated_at=updated).updated_at)
 
-    def test_when_an_attachment_was_connected(self):
+    def test_attachment_has_the_time_of_its_connection(self):
         then = datetime.datetime(2026, 1, 2, 3, 4, 5, 600000,
                                  tzinfo=datetime.timezone.utc)
         # Cinder shows an empty text for what was never connected.
@@ -291,14 +291,14 @@ class ParsingTest(CinderTestCase):
             self.assertEqual(
                 moment, self.attachment(attached_at=text).attached_at)
 
-    def test_the_volume_tells_it_too(self):
+    def test_volume_gives_the_time_of_its_attachment(self):
         bdms = self.healthy(1)
         self.cloud.volumes['volume-1']['attachments'][0]['attached_at'] = (
             '2026-01-02T03:04:05.000000')
         first, = self.look(bdms)[1]
         self.assertEqual(5, first.attached_at.second)
 
-    def test_an_attachment_and_nothing_secret(self):
+    def test_attachment_is_read_without_secrets(self):
         kept = {'driver_volume_type': 'rbd', 'auth_password': 'hush'}
         for status, info, connected, legacy in (
                 ('attached', kept, True, False),
@@ -311,7 +311,7 @@ class ParsingTest(CinderTestCase):
                 (connected, legacy), (found.connected, found.is_legacy))
             self.assertNotIn('hush', repr(found))
 
-    def test_initiators(self):
+    def test_only_fibre_channel_names_initiators(self):
         for info, found in (
                 # Fibre Channel names the initiators, iSCSI and Ceph do not.
                 ({'initiator_target_map': {
@@ -346,19 +346,19 @@ class ProofTest(CinderTestCase):
         self.assertIn('admin role', str(error))
         self.assertIn('[cinder]', str(error))
 
-    def test_healthy_volumes_of_another_project(self):
+    def test_hidden_projects_are_detected(self):
         # They look as if they did not exist.
         self.hide()
         self.assert_hidden(self.look, self.bdms)
 
-    def test_volumes_that_everybody_sees(self):
+    def test_public_volumes_are_no_proof(self):
         self.user = 'member'
         for func, *args in ((self.look, self.bdms),
                             (self.look, self.bdms, 'tenant'),
                             (self.cinder().volume, 'volume-1')):
             self.assert_hidden(func, *args)
 
-    def test_one_volume_that_everybody_sees(self):
+    def test_one_public_volume_is_no_proof(self):
         self.hide()
         self.cloud.volumes['volume-1']['os-vol-tenant-attr:tenant_id'] = 'own'
         self.assert_hidden(self.look, self.bdms)
@@ -366,13 +366,13 @@ class ProofTest(CinderTestCase):
             200, {'volumes': []}))
         self.assert_hidden(self.look, self.bdms)
 
-    def test_a_bad_request_of_an_administrator(self):
+    def test_bad_request_keeps_its_message(self):
         self.cloud.trouble('GET', GLANCE, wire.json_answer(
             400, {'badRequest': {'message': 'no such filter'}}))
         error = self.assertRaises(errors.BadRequest, self.look, self.bdms)
         self.assertIn('no such filter', str(error))
 
-    def test_all_gone(self):
+    def test_one_more_request_proves_that_all_are_gone(self):
         self.cloud.volumes.clear()
         self.cloud.attachments.clear()
         volumes, attachments, _ = self.look(self.bdms)
@@ -404,25 +404,25 @@ class HiddenByIdTest(CinderTestCase):
         for word in ('volume:get', 'admin role', 'bdm-cleanup-policy.yaml'):
             self.assertIn(word, str(error))
 
-    def test_it_is_not_gone(self):
+    def test_hidden_volume_is_not_gone(self):
         self.assert_hidden(self.cinder().volume, 'volume-1')
         self.assertEqual(['GET /volumes/volume-1', 'GET ' + MANY],
                          self.cloud.paths)
 
-    def test_the_close_look(self):
+    def test_close_look_detects_a_hidden_volume(self):
         self.cloud.volumes['volume-1']['status'] = 'available'
         self.assert_hidden(self.look_closely, self.bdms)
 
-    def test_the_volume_of_a_neighbour(self):
+    def test_hidden_volume_of_a_neighbour_is_detected(self):
         self.assert_hidden(self.cinder().attaches, make.SERVER, 'volume-1',
                            None)
 
-    def test_no_list_shows_it(self):
+    def test_volume_missing_in_every_list_is_gone(self):
         """Take it for gone: it may have been deleted just before."""
         del self.cloud.volumes['volume-1']
         self.assertIsNone(self.cinder().volume('volume-1'))
 
-    def test_credentials_of_one_project(self):
+    def test_credentials_of_one_project_send_one_request(self):
         self.assertIsNone(self.cinder(sees_all=False).volume('volume-1'))
         self.assertEqual(['GET /volumes/volume-1'], self.cloud.paths)
 
@@ -439,7 +439,7 @@ class MissingRuleTest(CinderTestCase):
     def assert_missing(self, rule):
         self.assertEqual(rule, self.cinder().missing_rule())
 
-    def test_none(self):
+    def test_complete_policy_misses_no_rule(self):
         self.assert_missing(None)
         self.assertEqual(
             ['GET /volumes', 'GET ' + MANY, 'GET /volumes/volume-0',
@@ -447,16 +447,16 @@ class MissingRuleTest(CinderTestCase):
         self.cloud.volumes.clear()
         self.assert_missing(None)
 
-    def test_lists(self):
+    def test_refused_list_misses_get_all(self):
         self.cloud.trouble('GET', '/volumes', wire.fault(403, 'forbidden'))
         self.assert_missing('volume:get_all')
 
-    def test_all_projects(self):
+    def test_list_of_one_project_misses_context_is_admin(self):
         self.user = 'member'
         self.cloud.volume_filters.add('id')
         self.assert_missing('context_is_admin')
 
-    def test_one_volume_of_another_project(self):
+    def test_hidden_foreign_volume_misses_volume_get(self):
         self.cloud.trouble('GET', '/volumes/volume-2',
                            wire.fault(404, 'itemNotFound'))
         self.assert_missing('volume:get')
@@ -467,12 +467,12 @@ class MissingRuleTest(CinderTestCase):
         self.cloud.trouble('GET', MANY, wire.edit(delete))
         self.assert_missing(None)
 
-    def test_the_project_of_a_volume(self):
+    def test_volume_without_project_misses_its_rule(self):
         for volume in self.cloud.volumes.values():
             del volume['os-vol-tenant-attr:tenant_id']
         self.assert_missing('volume_extension:volume_tenant_attribute')
 
-    def test_no_answer(self):
+    def test_missing_answer_names_no_rule(self):
         self.cloud.trouble('GET', MANY, wire.fault(503, 'serviceFault'))
         self.assertRaises(errors.BadAnswer, self.cinder().missing_rule)
 
@@ -491,7 +491,7 @@ class ForeignTest(CinderTestCase):
             self.cloud.put_attachment(
                 'attachment-f%d' % number, make.SERVER, 'volume-foreign')
 
-    def test_nothing_else(self):
+    def test_only_attachments_of_the_project_are_fetched(self):
         self.foreign()
         self.assertEqual((['1', '2'], ['1', '2']),
                          self.seen(self.bdms, 'own'))
@@ -499,7 +499,7 @@ class ForeignTest(CinderTestCase):
         self.assertEqual(['GET ' + GLANCE, 'GET ' + MANY], self.cloud.paths)
         self.assertEqual('own', self.cloud.requests[0].query['project_id'])
 
-    def test_without_a_project(self):
+    def test_unknown_project_fetches_all_attachments(self):
         self.foreign()
         self.assertEqual(5, len(self.seen(self.bdms)[1]))
         for request in self.cloud.requests:
@@ -519,14 +519,14 @@ class FloodTest(CinderTestCase):
     def lists(self):
         return self.cloud.paths.count('GET ' + LIST)
 
-    def test_a_server_without_volumes(self):
+    def test_server_without_volumes_reads_one_list(self):
         self.flood()
         volumes, attachments, is_cut = self.look([], project='own')
         self.assertIs(True, is_cut)
         self.assertEqual((1, 1000), (self.lists(), len(attachments)))
         self.assertEqual({'volume-0'}, set(volumes))
 
-    def test_its_mappings_are_judged(self):
+    def test_mappings_are_judged_by_a_cut_list(self):
         for page in (1000, 60):
             self.cloud.attachments.clear()
             self.flood()
@@ -541,7 +541,7 @@ class FloodTest(CinderTestCase):
             self.assertLessEqual({'attachment-1', 'attachment-2'},
                                  {a.id for a in attachments})
 
-    def test_what_is_about_a_mapping_in_doubt_is_asked_for(self):
+    def test_attachment_of_a_doubtful_mapping_is_asked_for(self):
         # The attachment after the flood serves its disk, or keeps it.
         self.flood()
         self.cloud.put_volume('volume-1')
@@ -553,7 +553,7 @@ class FloodTest(CinderTestCase):
         # The other mapping is healthy.
         self.assertEqual(2, self.lists())
 
-    def test_who_has_time_reads_it_all(self):
+    def test_all_attachments_are_read_without_a_deadline(self):
         self.flood()
         _, attachments, is_cut = self.look([], seconds=None)
         self.assertEqual((False, 2500), (is_cut, len(attachments)))
@@ -565,7 +565,7 @@ class NeighbourTest(CinderTestCase):
     def attaches(self, attachment_id='attachment-1', server=make.SERVER):
         return self.cinder().attaches(server, 'volume-1', attachment_id)
 
-    def test_attached(self):
+    def test_any_attachment_to_the_server_counts(self):
         """Accept also another attachment: from before Queens, or after a
         failed move.
         """
@@ -593,17 +593,17 @@ class NeighbourTest(CinderTestCase):
              'host_name': make.HOST, 'device': '/dev/vdb'})
         self.assertIs(True, self.attaches(server=make.OTHER_SERVER))
 
-    def test_proved_that_it_is_not(self):
+    def test_missing_or_available_volume_is_not_attached(self):
         self.assertIs(False, self.attaches())
         self.cloud.put_volume('volume-1', 'available')
         self.assertIs(False, self.attaches())
 
-    def test_a_volume_without_the_attachment(self):
+    def test_volume_without_attachment_is_undecided(self):
         for status in ('in-use', 'reserved', 'detaching', 'error'):
             self.cloud.put_volume('volume-1', status)
             self.assertIsNone(self.attaches(), status)
 
-    def test_credentials_of_one_project(self):
+    def test_credentials_of_one_project_ask_nothing(self):
         """Return True unasked: foreign volumes would look gone."""
         self.assertIs(True, self.cinder(sees_all=False).attaches(
             make.SERVER, 'volume-1', 'attachment-1'))
@@ -622,7 +622,7 @@ class WitnessTest(CinderTestCase):
         self.assertEqual(1, len(self.cloud.requests))
         self.assertFalse(self.knows(*range(2, 21)))
 
-    def test_so_many_are_asked_for_at_most(self):
+    def test_at_most_180_volumes_are_asked_for(self):
         self.healthy(1)
         answer = facts.WitnessAnswer
         for others, last, expected, requests in (
@@ -634,18 +634,18 @@ class WitnessTest(CinderTestCase):
                 iter(['gone-%d' % n for n in range(others)] + last)))
             self.assertEqual(requests, len(self.cloud.requests))
 
-    def test_unanswered(self):
+    def test_unanswered_request_raises(self):
         self.cloud.trouble('GET', GLANCE, wire.page(503))
         self.assertRaises(errors.BadAnswer, self.cinder().witness, ['volume'])
 
-    def test_no_volume_holds_it_up(self):
+    def test_witness_request_reads_no_volume(self):
         """Avoid volumes: Cinder reads all attachments of each."""
         self.healthy(3, start=2)
         self.assertTrue(self.knows(1, 2, 3, 4))
         self.assertEqual([(GLANCE, '1')] * 2, [
             (r.path, r.query['limit']) for r in self.cloud.requests])
 
-    def test_a_volume_that_no_server_has(self):
+    def test_available_volume_is_a_witness(self):
         self.cloud.put_volume('volume-1', 'available')
         self.assertTrue(self.knows(1, 2))
 
@@ -701,7 +701,7 @@ class NoAnswerTest(CinderTestCase):
         base.scenarios(REQUESTS, 'path'),
         base.scenarios(ANSWERS, 'trouble', 'error'))
 
-    def test_answer(self):
+    def test_missing_answer_raises_its_error(self):
         bdms = self.healthy(2) + [make.bdm(
             uuid='bdm-9', volume_id='volume-gone',
             attachment_id='attachment-gone')]
@@ -714,7 +714,7 @@ class NoAnswerTest(CinderTestCase):
 class FalseAnswerTest(CinderTestCase):
     """Answers to another request, or with values of a wrong type."""
 
-    def test_another_id(self):
+    def test_answer_with_another_id_is_refused(self):
         self.cloud.put_volume('volume-2', attachments=[])
         self.cloud.put_attachment('attachment-2', make.SERVER, 'volume-2')
         self.cloud.trouble('GET', '/volumes/volume-1', wire.json_answer(
@@ -726,7 +726,7 @@ class FalseAnswerTest(CinderTestCase):
             error = self.assertRaises(errors.BadAnswer, self.look, [bdm])
             self.assertRegex(str(error), 'asked for .*-1, .* with .*-2')
 
-    def test_a_list_with_volumes_that_were_not_requested(self):
+    def test_volumes_that_were_not_requested_are_ignored(self):
         # An old Cinder drops the filter and lists all volumes.
         bdms = self.healthy(2)
         self.cloud.put_volume('volume-8', attachments=[])
@@ -734,7 +734,7 @@ class FalseAnswerTest(CinderTestCase):
             lambda body: {'volumes': list(self.cloud.volumes.values())}))
         self.assertEqual(['1', '2'], self.seen(bdms)[0])
 
-    def test_a_list_with_attachments_that_were_not_requested(self):
+    def test_attachments_not_requested_are_refused(self):
         bdms = self.healthy(1)
         self.cloud.put_attachment(
             'attachment-8', make.OTHER_SERVER, 'volume-8')
@@ -744,12 +744,12 @@ class FalseAnswerTest(CinderTestCase):
             error = self.assertRaises(errors.BadAnswer, self.look, bdms)
             self.assertIn('resource_filters.json', str(error))
 
-    def test_a_list_of_volumes_that_is_not_found(self):
+    def test_list_that_is_not_found_is_refused(self):
         bdms = self.healthy(1)
         self.cloud.trouble('GET', MANY, wire.fault(404, 'itemNotFound'))
         self.assertRaises(errors.BadAnswer, self.look, bdms)
 
-    def test_words_of_the_wrong_type(self):
+    def test_volume_fields_of_wrong_type_are_refused(self):
         # To treat them as absent would be a conclusion from them.
         for key, value in (('migration_status', 5),
                            ('attachments', None),
@@ -762,7 +762,7 @@ class FalseAnswerTest(CinderTestCase):
             self.assertRaises(errors.BadAnswer, self.look,
                               [make.bdm(attachment_id=None)])
 
-    def test_words_of_the_wrong_type_in_an_attachment(self):
+    def test_attachment_fields_of_wrong_type_are_refused(self):
         self.cloud.put_volume('volume-1')
         for key, value in (('connection_info', 'rbd'), ('instance', 5),
                            ('volume_id', None), ('status', None)):
@@ -794,20 +794,20 @@ class ChangeTest(CinderTestCase):
         return self.cinder(**values).delete_attachment(
             'attachment-1', complete)
 
-    def test_delete(self):
+    def test_delete_sends_one_request(self):
         self.assertIs(True, self.delete())
         self.assertEqual(['DELETE /attachments/attachment-1'],
                          self.cloud.paths)
         self.assertEqual({}, self.cloud.attachments)
 
-    def test_complete_first(self):
+    def test_failed_complete_sends_no_delete(self):
         """Complete it first: Cinder does not unmap a reserved one."""
         path = '/attachments/attachment-1/action'
         self.cloud.trouble('POST', path, (500, {}))
         self.assertRaises(errors.BadAnswer, self.delete, complete=True)
         self.assertEqual(['POST ' + path], self.cloud.paths)
 
-    def test_somebody_was_faster(self):
+    def test_attachment_already_deleted_returns_false(self):
         self.cloud.attachments.clear()
         self.cloud.volumes.clear()
         self.assertIs(False, self.delete())
@@ -842,7 +842,7 @@ class ChangeTest(CinderTestCase):
             # The log masks what looks like a token; it must keep the advice.
             self.assertEqual(str(error), log_lines.masked(error))
 
-    def test_who_sends_no_service_token_is_not_told_to(self):
+    def test_other_refusals_give_no_advice_on_the_token(self):
         # Cinder then asks Nova, and returns the answer of Nova.
         for status, error in ((409, errors.Conflict),
                               (403, errors.Forbidden)):
@@ -850,7 +850,7 @@ class ChangeTest(CinderTestCase):
             raised = self.assertRaises(error, self.delete, advice=ADVICE)
             self.assertIs(error, type(raised))
 
-    def test_not_known_to_be_done(self):
+    def test_delete_with_another_answer_raises(self):
         # test_api has the result of each other status.
         for trouble in (wire.page(404), wire.page(200), wire.raw(200, b'')):
             self.cloud.trouble('DELETE', '/*', trouble)
@@ -858,7 +858,7 @@ class ChangeTest(CinderTestCase):
         self.cloud.trouble('DELETE', '/*', wire.json_answer(200, {}))
         self.assertRaises(errors.BadAnswer, self.delete)
 
-    def test_any_action(self):
+    def test_action_sends_its_body(self):
         self.cinder().act('volume-1', 'os-unreserve')
         self.assertEqual({'os-unreserve': None}, self.cloud.requests[0].body)
         self.assertRaises(errors.NotFound, self.cinder().act, 'gone',
@@ -907,7 +907,7 @@ class WholeCloudTest(CinderTestCase):
             self.cloud.trouble('GET', '/volumes', trouble)
             self.assertRaises(error, self.cinder().prove_admin)
 
-    def test_attachments(self):
+    def test_attachments_are_read_in_pages(self):
         for size, pages in ((1, [['1'], ['2'], ['3'], ['9']]),
                             (1000, [['1', '2', '3', '9']])):
             self.cloud.page = size
@@ -915,13 +915,13 @@ class WholeCloudTest(CinderTestCase):
         [found] = self.proved().attachments()
         self.assertTrue(all(a.connected for a in found))
 
-    def test_attachments_of_a_project(self):
+    def test_attachments_are_filtered_by_project(self):
         self.assertEqual([['9']], self.attachments('other'))
         self.user = 'member'
         self.assertEqual([['1', '2', '3']], self.attachments('other'))
         self.assertNotIn('project_id', self.cloud.requests[-1].query)
 
-    def test_attachments_of_a_volume(self):
+    def test_attachments_are_filtered_by_volume(self):
         """List them also if Cinder ignores the filter."""
         def unfiltered(handler):
             found = list(self.cloud.attachments.values())
@@ -936,7 +936,7 @@ class WholeCloudTest(CinderTestCase):
                              self.cloud.requests[-1].query['volume_id'])
             self.cloud.trouble('GET', LIST, unfiltered)
 
-    def test_volumes_in_a_state(self):
+    def test_volumes_are_filtered_by_status_and_project(self):
         cinder = self.proved()
 
         def ids(*args):
@@ -960,7 +960,7 @@ class VolumesByIdTest(CinderTestCase):
     def known(self, *volume_ids):
         return self.cinder().volumes_by_id(volume_ids)
 
-    def test_one_request_for_sixty(self):
+    def test_sixty_volumes_take_one_request(self):
         """Limit the URL: some web servers take only 8 kB with headers."""
         ids = [self.cloud.put_volume('%036d' % n) for n in range(61)]
         for count, requests in ((0, 0), (1, 1), (60, 1), (61, 2)):
@@ -970,19 +970,19 @@ class VolumesByIdTest(CinderTestCase):
             for request in self.cloud.requests:
                 self.assertLess(len(urllib.parse.quote(request.url)), 4000)
 
-    def test_what_is_gone_is_left_out(self):
+    def test_deleted_volume_is_left_out(self):
         self.healthy(1)
         self.assertEqual({'volume-1'}, set(self.known('volume-1', 'gone')))
         self.assertEqual(1, len(self.cloud.requests))
 
-    def test_when_all_are_gone_somebody_must_be_an_administrator(self):
+    def test_empty_answer_needs_the_admin_role(self):
         self.assertEqual({}, self.known('volume-1'))
         self.assertEqual(['GET ' + MANY, 'GET /volumes'], self.cloud.paths)
         self.user = 'member'
         self.cloud.volume_filters.add('id')
         self.assertRaises(errors.ProjectHidden, self.known, 'volume-1')
 
-    def test_who_sees_one_project_only(self):
+    def test_credentials_of_one_project_are_refused(self):
         self.healthy(1)
         self.user = 'member'
         for filters in ((), ('id',)):
@@ -1063,7 +1063,7 @@ class AnswersForTest(CinderTestCase):
         self.sparing([bdms[0], make.bdm(uuid='b', attachment_id='x')])
         self.assertEqual(['GET /volumes/volume-1'], self.cloud.paths)
 
-    def test_no_answer(self):
+    def test_missing_answer_raises(self):
         bdms = self.healthy(1)
         self.cloud.volumes['volume-1']['status'] = 'available'
         self.cloud.trouble('GET', '/attachments/*', wire.page(503))
@@ -1123,7 +1123,8 @@ class AbsenceTest(WorldCase):
     @worlds.profile()
     @hypothesis.given(worlds.worlds(), st.sampled_from([(), (GONE,)]),
                       st.sampled_from([1, 2, 1000]), st.booleans())
-    def test_any_world(self, world, more, page, filters):
+    def test_look_misses_only_foreign_attachments(
+            self, world, more, page, filters):
         """Check that a glance and a close look see all but the records of
         other projects, and in cut lists all that the mappings name.
 
@@ -1170,7 +1171,7 @@ class SparinglyIsEnoughTest(WorldCase):
         plan = self.plan(world, answers).of_mappings()
         return {f.bdm.uuid: f.reason for f in plan.findings}
 
-    def test_any_world(self):
+    def test_sparing_look_has_the_findings_of_a_full_one(self):
         seen = set()
 
         @worlds.profile()
@@ -1237,7 +1238,7 @@ class SpellingTest(CinderTestCase):
             {key: record[key] for key in shown}
             for record in self.cloud.attachments.values()]}
 
-    def test_what_only_the_database_takes_for_the_same(self):
+    def test_ids_equal_only_in_a_collation_are_ignored(self):
         """Ignore IDs that only a collation matches: padding or accents.
 
         Cinder's API accepts none of them as an ID, but one written in
@@ -1305,7 +1306,7 @@ class AnySpellingTest(WorldCase):
 
     @worlds.profile()
     @hypothesis.given(worlds.worlds(), st.integers(0, 99))
-    def test_any_world(self, world, seed):
+    def test_spelling_of_ids_does_not_change_the_plan(self, world, seed):
         world = self.with_real_ids(world)
         cloud = self.served(world)
 

@@ -24,7 +24,7 @@ class DeadlineTest(base.TestCase):
         self.time = 500.0
         self.assertEqual(0.0, self.deadline.remaining)
 
-    def test_check_up_to_the_last_moment(self):
+    def test_check_raises_only_after_the_last_moment(self):
         self.time = 159.9
         self.deadline.check('it')
         self.time = 160.0
@@ -63,7 +63,7 @@ class DeadlineTest(base.TestCase):
                              '[bdm_cleanup] timeout', str(error))
             self.assertEqual(left, waits[-1])
 
-    def test_what_is_left_behind_does_not_keep_nova_compute_running(self):
+    def test_call_left_behind_runs_in_a_daemon_thread(self):
         daemon = []
         self.deadline.call('it', lambda: daemon.append(
             threading.current_thread().daemon))

@@ -27,7 +27,7 @@ class PagesTest(test_api.ApiCase):
     def ids(self, **values):
         return [r['id'] for page in self.pages(**values) for r in page]
 
-    def test_pages_without_a_link(self):
+    def test_pages_without_a_link_are_complete(self):
         for size in (1, 2, 3, 6, 7, 8, 1000):
             self.cloud.page = size
             self.assertEqual(['a%d' % n for n in range(1, 8)], self.ids())
@@ -42,7 +42,7 @@ class PagesTest(test_api.ApiCase):
             [(r.query.get('marker'), r.query['limit'],
               r.query['instance_id']) for r in self.cloud.requests])
 
-    def test_an_empty_list(self):
+    def test_empty_list_takes_one_request(self):
         self.cloud.attachments.clear()
         self.assertEqual([], list(self.pages()))
         self.assertEqual(1, len(self.cloud.requests))
@@ -52,7 +52,7 @@ class PagesTest(test_api.ApiCase):
         self.assertEqual(3, len(next(self.pages())))
         self.assertEqual(1, len(self.cloud.requests))
 
-    def test_links(self):
+    def test_pages_follow_the_links(self):
         for number in range(5):
             self.cloud.put_volume('v%d' % number, 'reserved')
         for size, asked in ((2, 3), (5, 1)):
@@ -65,7 +65,7 @@ class PagesTest(test_api.ApiCase):
             self.assertEqual(asked, len(self.cloud.requests))
             self.assertNotIn('limit', self.cloud.requests[0].query)
 
-    def test_a_page_that_ends_with_what_is_deleted_meanwhile(self):
+    def test_deleted_marker_does_not_end_the_list(self):
         self.cloud.page = 3
         found = []
         for page in self.pages():
@@ -75,20 +75,20 @@ class PagesTest(test_api.ApiCase):
                 del self.cloud.attachments['a2']
         self.assertEqual(['a%d' % n for n in range(1, 8)], found)
 
-    def test_a_list_that_has_no_beginning(self):
+    def test_list_without_a_first_page_is_refused(self):
         for trouble in (wire.fault(404, 'itemNotFound'),
                         wire.fault(400, 'badRequest', 'marker')):
             self.cloud.trouble('GET', LIST, trouble)
             self.assertRaises(errors.BadAnswer, self.ids)
 
-    def test_the_same_page_twice(self):
+    def test_repeated_page_is_refused(self):
         page = {'attachments': [self.cloud.attachments['a1']]}
         self.cloud.trouble('GET', LIST, wire.json_answer(200, page))
         error = self.assertRaises(errors.BadAnswer, self.ids)
         self.assertIn('twice', str(error))
         self.assertEqual(2, len(self.cloud.requests))
 
-    def test_a_page_that_is_not_answered(self):
+    def test_unanswered_page_is_refused(self):
         """Raise BadAnswer, also if no marker is ever accepted."""
         self.cloud.page = 3
         for trouble in (wire.fault(404, 'itemNotFound'), wire.page(404),

@@ -15,7 +15,7 @@ ATTACHMENT = '9f2c8d0e-0000-4000-8000-000000000002'
 
 class NameTest(base.TestCase):
 
-    def test_what_is_written_is_read(self) -> None:
+    def test_name_of_an_event_is_parsed_again(self) -> None:
         mapping = make.bdm(volume_id=VOLUME)
         for finding, subject in (
                 (None, None),

@@ -106,7 +106,7 @@ class VerdictTest(base.TestCase):
 
     scenarios = base.scenarios(VERDICTS, 'asked', 'expected')
 
-    def test_verdict(self):
+    def test_facts_have_the_verdict_of_the_row(self):
         found, words = addresses.verdict_on(
             AddressFacts(**{'volume_id': 'volume-1', **self.asked}))
         self.assertIs(self.expected, found)
@@ -220,7 +220,7 @@ class OtherHostTest(base.TestCase):
     scenarios = base.scenarios(
         HOSTS, 'bdm', 'moves', 'host', 'attachment', 'is_elsewhere')
 
-    def test_host(self):
+    def test_disk_of_another_host_has_its_reason(self):
         seen = make.snapshot(
             [self.bdm], [make.volume(attached_to=(
                 make.attached_to(host=self.host),) if self.host else ())],
@@ -266,7 +266,7 @@ class SilenceTest(base.TestCase):
             self.assertEqual(expected, self.left_out(
                 make.bdm(), claims={'bdm-1': claims}, guest_runs=runs))
 
-    def test_what_is_no_volume_has_no_address(self):
+    def test_local_disk_has_no_address(self):
         self.assertEqual([], self.left_out(
             make.bdm(destination_type='local'),
             claims={'bdm-1': (claim(may_run=True),)}))

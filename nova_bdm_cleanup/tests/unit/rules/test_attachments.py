@@ -141,7 +141,7 @@ class AttachmentsTest(base.TestCase):
 
     scenarios = base.scenarios(STALE_ROWS, 'seen', 'expected')
 
-    def test_row(self):
+    def test_finding_of_the_row(self):
         found = [f for f in decide(self.seen).findings if not f.bdm]
         self.assertEqual(self.expected,
                          make.reasons_in(facts.Plan(tuple(found))))
@@ -225,7 +225,7 @@ class ForeignTest(base.TestCase):
 
     scenarios = base.scenarios(LOOKS, 'seen', 'expected')
 
-    def test_row(self):
+    def test_findings_of_the_row(self):
         self.assertEqual(self.expected, make.reasons_in(decide(self.seen)))
 
 
@@ -237,7 +237,7 @@ def of_host(host):
 class DeletionTest(base.TestCase):
     """The deletion of an attachment."""
 
-    def test_what_is_disconnected_and_in_which_words(self):
+    def test_only_a_device_of_this_host_is_disconnected(self):
         """Disconnect only a device that may be left on this host."""
         no_mapping = 'no block device mapping of the server'
         for look, disconnect, words in (

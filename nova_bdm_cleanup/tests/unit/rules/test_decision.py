@@ -24,7 +24,7 @@ class WitnessTest(base.TestCase):
     def needed(self, *args, **kwargs):
         return rules.needs_witness(make.snapshot(*args, **kwargs))
 
-    def test_only_when_a_volume_is_missing(self):
+    def test_witness_is_needed_only_if_a_volume_is_missing(self):
         self.assertFalse(self.needed())
         self.assertFalse(self.needed([make.bdm()], [make.volume()]))
         self.assertTrue(self.needed([make.bdm()], missing=['volume-1']))
@@ -36,7 +36,7 @@ class WitnessTest(base.TestCase):
                 [make.volume(id='volume-2', project=project)],
                 missing=['volume-1']))
 
-    def test_so_is_one_of_the_project_that_names_the_server(self):
+    def test_volume_of_a_stale_attachment_is_enough(self):
         for project, needed in ((make.PROJECT, False),
                                 (make.OTHER_PROJECT, True), (None, True)):
             self.assertEqual(needed, self.needed(
@@ -92,7 +92,7 @@ class DifferenceTest(base.TestCase):
 
     scenarios = base.scenarios(DIFFERENCES, 'first', 'changes')
 
-    def test_second_look(self):
+    def test_changed_record_is_withheld(self):
         first = decide(self.first)
         self.assertEqual(2, len(first.due))
         plan = rules.confirm(first, decide(
@@ -106,7 +106,7 @@ class DifferenceTest(base.TestCase):
 class ConfirmTest(base.TestCase):
     """The second look, which can only reduce the plan."""
 
-    def test_a_stale_attachment_that_became_connected(self):
+    def test_attachment_connected_meanwhile_is_not_deleted(self):
         reserved = dataclasses.replace(
             STALE, status='reserved', connected=False)
         plan = rules.confirm(

@@ -30,7 +30,7 @@ class FrozenTest(base.TestCase):
 
 class DefaultsTest(base.TestCase):
 
-    def test_what_is_not_told_was_never_connected(self):
+    def test_records_are_not_connected_by_default(self):
         self.assertFalse(facts.Bdm('bdm-1').has_connection_info)
         self.assertFalse(facts.Attachment(
             'attachment-1', 'volume-1', make.SERVER, 'reserved').connected)
@@ -51,7 +51,7 @@ class DefaultsTest(base.TestCase):
 class AttachmentTest(base.TestCase):
     """The progress of an attachment, according to its record in Cinder."""
 
-    def test_status_and_connection(self):
+    def test_status_and_connection_give_the_progress(self):
         for status, connected, expected in (
                 ('attached', True, ()),
                 ('attached', False, ('is_legacy',)),
@@ -67,7 +67,7 @@ class AttachmentTest(base.TestCase):
 
 class VolumeTest(base.TestCase):
 
-    def test_state_in_words(self):
+    def test_state_is_the_status_in_words(self):
         self.assertEqual('reserved', make.volume(status='reserved').state)
         self.assertEqual('in no state', make.volume(status='').state)
 
@@ -84,7 +84,7 @@ class PlanTest(base.TestCase):
         self.assertEqual([Reason.OVER_LIMIT, Reason.NOT_SELECTED, None],
                          [f.withheld for f in plan.findings])
 
-    def test_where_a_disk_is_connected_although_its_removal_is_withheld(self):
+    def test_doubt_or_limit_connects_a_withheld_disk(self):
         """Connect it if Cinder is in doubt."""
         plan = facts.Plan((facts.Finding(
             Reason.VOLUME_MISSING, '', make.bdm(), decision=make.REMOVE),))
@@ -146,7 +146,7 @@ class SummedUpTest(base.TestCase):
         plan = facts.Plan(self.kept(4))
         self.assertEqual(plan, plan.summed_up())
 
-    def test_of_many_the_first_are_told_and_the_rest_is_counted(self):
+    def test_many_findings_are_cut_and_the_rest_counted(self):
         plan = facts.Plan(self.kept(
             300, withheld=Reason.OVER_LIMIT, obstacle='too many'))
         told = plan.summed_up().findings
@@ -186,7 +186,7 @@ class SummedUpTest(base.TestCase):
 
 class PolicyTest(base.TestCase):
 
-    def test_defaults(self):
+    def test_defaults_are_unchanged(self):
         """Keep the defaults: operators rely on their behaviour."""
         policy = facts.Policy()
         self.assertEqual((False, 8, 32, 60.0), (
@@ -197,7 +197,7 @@ class PolicyTest(base.TestCase):
             for age in (policy.grace_period, policy.stuck_after)))
 
 
-    def test_settle_time(self):
+    def test_record_is_settled_after_the_settle_time(self):
         second = datetime.timedelta(seconds=1)
         policy = facts.Policy(settle_time=3 * second)
         for age, left in ((0, 3), (2, 1), (3, 0), (4, 0),
@@ -230,7 +230,7 @@ class MoveTest(base.TestCase):
         ('a revert', 'reverted', facts.Progress.FAILED, 'b'),
     ), 'status', 'progress', 'origin')
 
-    def test_move(self):
+    def test_status_gives_progress_and_origin(self):
         move = facts.Move.recorded('a', 'b', self.status, make.NOW, None)
         self.assertEqual((self.progress, {'a', 'b'}, self.origin),
                          (move.progress, {move.origin, move.target},
@@ -239,7 +239,7 @@ class MoveTest(base.TestCase):
 
 class WithoutDiskTest(base.TestCase):
 
-    def test_words(self):
+    def test_words_give_the_reason_only_once(self):
         for explanation, address, words in (
                 ('why', '', facts.WITHOUT_DISK),
                 ('why', 'whose', 'the driver is not given the disk: whose'),
@@ -262,5 +262,5 @@ class EndingTest(base.TestCase):
         ('success', ['Success', 'Success'], facts.Ending.SUCCESS),
     ), 'results', 'ending')
 
-    def test_of(self):
+    def test_results_give_the_ending(self):
         self.assertIs(self.ending, facts.Ending.of(self.results))

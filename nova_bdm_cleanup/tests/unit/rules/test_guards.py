@@ -96,7 +96,7 @@ class GuardTest(base.TestCase):
 
     scenarios = base.scenarios(LOOKS, *FIELDS)
 
-    def test_row(self):
+    def test_withheld_reasons_of_the_row(self):
         plan = decide(self.seen, **self.policy)
         self.assertEqual(self.expected, ' '.join(
             str(f.withheld or '-') for f in plan.findings))
@@ -136,7 +136,7 @@ def stale(count, **values):
 class AttachmentLimitTest(base.TestCase):
     """The limit of stale attachments, separate from that of mappings."""
 
-    def test_all_or_none(self):
+    def test_attachments_over_the_limit_all_stay(self):
         for values in ({}, RESERVED):
             for count, due in ((8, 8), (9, 0), (300, 0)):
                 plan = decide(make.snapshot(
@@ -146,7 +146,7 @@ class AttachmentLimitTest(base.TestCase):
                 self.assertEqual({Reason.OVER_LIMIT} if not due else {None},
                                  {f.withheld for f in plan.findings})
 
-    def test_what_goes_with_a_mapping_does_not_count(self):
+    def test_attachments_left_by_a_mapping_do_not_count(self):
         left_over = [make.attachment(id='left-%03d' % n) for n in range(300)]
         plan = decide(make.snapshot(
             [make.bdm()], [make.volume(status='available'), VOLUME_9],

@@ -206,7 +206,7 @@ class MappingsTest(base.TestCase):
 
     scenarios = base.scenarios(ROWS, 'seen', 'expected')
 
-    def test_row(self):
+    def test_finding_of_the_row(self):
         [finding] = [f for f in decide(self.seen).findings if f.bdm]
 
         self.assertEqual(self.expected,
@@ -441,7 +441,7 @@ class LookTest(base.TestCase):
         *base.scenarios(TIMES, 'seen', 'policy', 'expected'),
         *base.scenarios(LOOKS, 'seen', 'expected')]
 
-    def test_row(self):
+    def test_findings_of_the_row(self):
         self.assertEqual(self.expected, make.reasons_in(
             decide(self.seen, **self.policy)))
 
@@ -480,7 +480,7 @@ class MappingTest(base.TestCase):
                 [(make.bdm(), ()), (never, (make.attachment(),))],
                 [(f.bdm, f.left_over) for f in plan.due])
 
-    def test_in_the_order_of_the_devices(self):
+    def test_mappings_go_in_the_order_of_the_devices(self):
         never = make.bdm(uuid='bdm-0', device_name='/dev/vda',
                          volume_id='volume-0', has_connection_info=False)
         bdms = [make.bdm(uuid=uuid, volume_id=uuid, device_name=name)
@@ -491,7 +491,7 @@ class MappingTest(base.TestCase):
             missing=['volume-0', *(b.volume_id for b in bdms)]))
         self.assertEqual([*bdms, never], [f.bdm for f in plan.due])
 
-    def test_an_attachment_of_another_server_is_not_deleted_with_it(self):
+    def test_attachment_of_another_server_is_not_deleted(self):
         # The look has it only because another mapping names it.
         plan = decide(make.snapshot(
             [make.bdm(attachment_id=None),
@@ -515,7 +515,7 @@ class MappingTest(base.TestCase):
             make.attachment(id=name) for name in 'ba')))
         self.assertEqual(['a', 'b'], [a.id for a in finding.left_over])
 
-    def test_only_what_the_mapping_names_is_deleted_with_it(self):
+    def test_only_attachments_of_the_mapping_are_deleted(self):
         own = make.attachment(status='attaching')
         finding = self.only(transferred(
             None, own, FORGED, dataclasses.replace(RESERVED, id='forged-2'),
@@ -529,7 +529,7 @@ class MappingTest(base.TestCase):
             finding.bdm, finding.disconnect, finding.left_over))
         self.assertIn('(bdm-1, device /dev/vdb)', finding.explanation)
 
-    def test_what_is_connected_when_the_guest_comes_back(self):
+    def test_disk_another_server_may_get_is_not_connected(self):
         """Do not connect a volume that another server may now get."""
         for look, connects in (
                 (of(AVAILABLE), False),
@@ -562,7 +562,7 @@ class MappingTest(base.TestCase):
             finding = decide(look).findings[0]
             self.assertEqual(connects, finding.decision.connect, finding)
 
-    def test_what_depends_on_the_root(self):
+    def test_only_a_possible_root_leaves_the_removal_open(self):
         """Say nothing of a reboot that only the root disk would decide."""
         may_be = make.bdm(may_be_root=True)
         for look, depends in (

@@ -47,7 +47,7 @@ ATTACHMENTS: tuple[dict[str, Any], ...] = (
 class NeverRemovedTest(base.TestCase):
 
     @of_any_look
-    def test_it_never_removes_a_root_disk(self, case: Case) -> None:
+    def test_root_disk_is_never_removed(self, case: Case) -> None:
         """Quote "It never removes a root disk" (README)."""
         for finding in case.removals:
             self.assertNotIn(finding.volume_id, roots(case.seen))
@@ -122,7 +122,7 @@ class NeverRemovedTest(base.TestCase):
                 b.attachment_id for b in each.kept))
 
     @of_any_look
-    def test_one_from_before_queens_stays(self, case: Case) -> None:
+    def test_attachment_from_before_queens_stays(self, case: Case) -> None:
         """Quote "Its attachments in Cinder are deleted [...]. One from before
         Queens stays" (behaviour).
         """
@@ -131,7 +131,7 @@ class NeverRemovedTest(base.TestCase):
                 self.assertFalse(attachment.is_legacy)
 
     @of_any_look
-    def test_stale_ones_need_a_root_disk(
+    def test_stale_attachments_go_only_with_a_root_disk(
             self, case: Case) -> None:
         """Quote "They are only reported [...] if Nova lists no root disk of
         the server" (risks).
@@ -192,7 +192,7 @@ class NeverRemovedTest(base.TestCase):
             make.attachment(id='attachment-2'),
             make.attachment(id='attachment-3', server_id=make.OTHER_SERVER),
         ]), unique_by=lambda a: a.id))
-    def test_one_set_to_available_by_hand_is_removed(
+    def test_volume_set_to_available_by_hand_is_removed(
             self, multiattach: bool,
             attachments: list[facts.Attachment]) -> None:
         """Quote "A volume that was set to ``available`` by hand is removed:
@@ -211,7 +211,7 @@ class ForeignRecordsTest(base.TestCase):
     """Records that other projects can create."""
 
     @of_any_look
-    def test_they_count_for_nothing(self, case: Case) -> None:
+    def test_foreign_records_count_for_nothing(self, case: Case) -> None:
         """Quote "Attachments that another project creates for its own volume
         are ignored: they neither keep a mapping, nor have its disk connected,
         nor are they deleted" (behaviour).
@@ -238,7 +238,8 @@ class ForeignRecordsTest(base.TestCase):
                 renamed, case.policy, make.NOW))))
 
     @of_any_look
-    def test_no_number_of_them_changes_anything(self, case: Case) -> None:
+    def test_number_of_foreign_records_changes_nothing(
+            self, case: Case) -> None:
         """Quote "A user can create attachments in Cinder that name a server of
         another project. The plugin ignores them" (security).
         """
@@ -470,7 +471,7 @@ class SettleTimeTest(base.TestCase):
                     seconds=max(age, 0)))
 
     @of_any_look
-    def test_it_never_waits_longer(self, case: Case) -> None:
+    def test_wait_is_at_most_the_settle_time(self, case: Case) -> None:
         """Quote "younger than ``settle_time``" (behaviour): what a clock that
         is ahead has dated counts as written now.
         """
@@ -478,8 +479,7 @@ class SettleTimeTest(base.TestCase):
         self.assertGreaterEqual(self._wait(case.seen), datetime.timedelta(0))
 
     @of_any_look
-    def test_after_it_what_rests_on_old_records_goes(
-            self, case: Case) -> None:
+    def test_no_removal_waits_twice(self, case: Case) -> None:
         """Quote "the cleanup waits and reads again" (behaviour): where no
         record is from the future, nothing has to wait twice.
         """
@@ -502,8 +502,7 @@ class ConnectedTest(base.TestCase):
                 yield finding, bdm
 
     @of_any_look
-    def test_the_root_disk_and_disks_with_its_volume(
-            self, case: Case) -> None:
+    def test_root_disk_and_its_volume_are_connected(self, case: Case) -> None:
         """Quote "a disk is not connected [...], except: [...] the root disk,
         and disks with the same volume" (behaviour).
         """
@@ -525,7 +524,8 @@ class ConnectedTest(base.TestCase):
                 self.assertTrue(finding.decision.connect, finding)
 
     @of_any_look
-    def test_what_cinder_attaches_to_this_server(self, case: Case) -> None:
+    def test_disk_that_cinder_attaches_here_is_connected(
+            self, case: Case) -> None:
         """Quote "If Cinder shows no attachment of this server, a disk is not
         connected" (behaviour): one that it shows is enough for a healthy disk.
         """
@@ -610,8 +610,7 @@ class AddressTest(base.TestCase):
                 self.assertNotIn(bdm.uuid, left_out)
 
     @of_any_look
-    def test_rows_are_read_if_cinder_does_not_show_it_here(
-            self, case: Case) -> None:
+    def test_rows_are_read_for_disks_not_shown_here(self, case: Case) -> None:
         """Quote "Nova's rows are read only if Cinder does not show a disk
         attached to this server and this host" (decisions).
         """
@@ -686,7 +685,8 @@ class AddressTest(base.TestCase):
         self.assertLessEqual({*plan.not_connected}, {*applied.not_connected})
 
     @of_any_look
-    def test_it_holds_without_an_answer_of_cinder(self, case: Case) -> None:
+    def test_rows_alone_decide_without_an_answer_of_cinder(
+            self, case: Case) -> None:
         """Quote "the rule holds [...] if Cinder does not answer, is suspect,
         or has used up the time: then Nova's rows alone decide" (behaviour).
         """
@@ -805,7 +805,7 @@ class AgainTest(base.TestCase):
 
     @worlds.profile()
     @hypothesis.given(worlds.worlds())
-    def test_what_is_removed_is_removed_once(self, world: Any) -> None:
+    def test_second_cleanup_removes_nothing(self, world: Any) -> None:
         """Quote "The cleanup is complete" (faults): the next hard
         reboot has nothing to do.
         """

@@ -76,7 +76,7 @@ class DecidePropertiesTest(base.TestCase):
                 and b.has_connection_info])
 
     @of_any_look
-    def test_only_of_volumes_in_such_a_state(self, case: Case):
+    def test_removed_volume_is_missing_available_or_in_use(self, case: Case):
         for finding in case.removals:
             volume = case.world.volumes.get(finding.volume_id)
             if volume is not None:
@@ -121,7 +121,7 @@ class DecidePropertiesTest(base.TestCase):
         self.assertFalse(moving and stale)
 
     @of_any_look
-    def test_only_what_the_operator_selects(self, case: Case):
+    def test_only_selected_reasons_are_due(self, case: Case):
         for finding in case.plan.due:
             self.assertIn(finding.reason, case.policy.remove)
 
@@ -133,7 +133,7 @@ class DecidePropertiesTest(base.TestCase):
             sorted(f.bdm.uuid for f in case.plan.findings if f.bdm))
 
     @of_any_look
-    def test_what_goes_has_a_reason_that_calls_for_it(self, case: Case):
+    def test_removal_has_a_reason_that_calls_for_removal(self, case: Case):
         for finding in case.plan.findings:
             self.assertTrue(finding.explanation)
             if finding.is_removal:

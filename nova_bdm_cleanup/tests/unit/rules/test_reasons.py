@@ -17,7 +17,7 @@ from nova_bdm_cleanup.tests.unit import base
 
 class ReasonTest(base.TestCase):
 
-    def test_every_reason_has_all(self) -> None:
+    def test_every_reason_has_code_level_and_remedy(self) -> None:
         for reason in Reason:
             self.assertIs(reason, Reason(reason.value))
             self.assertEqual(reason.value, str(reason))
@@ -39,13 +39,13 @@ class ReasonTest(base.TestCase):
                 self.assertLess(reason.level, logging.WARNING, reason)
                 self.assertIn(reason.remedy, (None, Remedy.WAIT), reason)
 
-    def test_what_is_in_flight_or_busy_passes_by_itself(self) -> None:
+    def test_in_flight_and_busy_pass_by_themselves(self) -> None:
         self.assertEqual(
             {Reason.ATTACH_IN_FLIGHT, Reason.OPERATION_IN_FLIGHT,
              Reason.VOLUME_BUSY},
             {r for r in Reason if r.passes})
 
-    def test_what_is_removed_can_be_cleaned(self) -> None:
+    def test_removed_reasons_have_the_remedy_clean(self) -> None:
         self.assertEqual(
             {*REMOVED, Reason.STALE_ATTACHMENT},
             {r for r in Reason if r.remedy is Remedy.CLEAN})

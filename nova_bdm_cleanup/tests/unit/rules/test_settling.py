@@ -83,7 +83,7 @@ class UnsettledTest(base.TestCase):
                         device_name='/dev/vdc')], [AVAILABLE], [OWN]), 7),
     )]
 
-    def test_seconds(self):
+    def test_removal_waits_the_seconds_of_the_row(self):
         policy = facts.Policy()
         plan = rules.decide(self.seen, policy, make.NOW)
         self.assertTrue(plan.due)
@@ -113,7 +113,7 @@ class NothingIsDueTest(base.TestCase):
         plan = rules.decide(look, policy, make.NOW)
         self.assertFalse(rules.unsettled_for(plan, look, policy, make.NOW))
 
-    def test_where_reads_are_causal(self):
+    def test_causal_reads_need_no_wait(self):
         look = seen(volume=young(AVAILABLE, updated_at=YOUNG))
         policy = facts.Policy(settle_time=datetime.timedelta(0))
         plan = rules.decide(look, policy, make.NOW)

@@ -35,7 +35,7 @@ class IdentifierTest(base.TestCase):
     @hypothesis.given(st.one_of(st.text(), st.text('{}-_ 0123456789abcdefAF:'),
                                 st.text('0123456789abcdef-', min_size=31,
                                         max_size=37)))
-    def test_what_the_apis_take_for_no_uuid_stays(self, text):
+    def test_text_that_is_no_uuid_stays(self, text):
         if not uuidutils.is_uuid_like(text):
             self.assertEqual(text, spelling.identifier(text))
 
@@ -45,14 +45,14 @@ class IdentifierTest(base.TestCase):
                      '1_' * 16, UUID + '\n', UUID[:-1], UUID + '0'):
             self.assertEqual(text, spelling.identifier(text))
 
-    def test_it_is_its_own_form(self):
+    def test_canonical_id_is_returned_itself(self):
         self.assertIs(UUID, spelling.identifier(UUID))
 
     def test_the_id_of_a_project_has_no_dashes(self):
         self.assertEqual(spelling.identifier(UUID),
                          spelling.identifier(UUID.replace('-', '')))
 
-    def test_the_same_id(self):
+    def test_ids_are_compared_in_any_spelling(self):
         for one, other in ((UUID, UUID), (UUID.upper(), UUID),
                            (UUID, UUID.replace('-', '')),
                            ('project', 'project')):
@@ -61,26 +61,26 @@ class IdentifierTest(base.TestCase):
                            (UUID, ''), ('', 'project')):
             self.assertFalse(spelling.is_same(one, other))
 
-    def test_none(self):
+    def test_none_stays_none(self):
         self.assertIsNone(spelling.optional(None))
         self.assertEqual(UUID, spelling.optional(UUID.upper()))
 
 
 class NamesTest(base.TestCase):
 
-    def test_folded(self):
+    def test_ids_equal_in_a_collation_fold_alike(self):
         for text in (UUID + '  ', UUID.upper(), UUID.replace('a', '\xe1'),
                      UUID.replace('6f', '6\uff46')):
             self.assertEqual(spelling.folded(UUID), spelling.folded(text))
         self.assertNotEqual(spelling.folded(UUID),
                             spelling.folded(UUID[:-1] + 'b'))
 
-    def test_host(self):
+    def test_host_name_is_lower_case(self):
         self.assertEqual('compute-1.example', spelling.host(
             'Compute-1.EXAMPLE'))
         self.assertIsNone(spelling.host(None))
 
-    def test_one_of_some_hosts(self):
+    def test_host_is_found_among_others(self):
         self.assertTrue(spelling.is_among('Compute-1', ['', 'compute-1']))
         for hosts in ([], ['compute-2', 'compute-3']):
             self.assertFalse(spelling.is_among('compute-1', hosts))
@@ -98,7 +98,7 @@ class NamesTest(base.TestCase):
                 ('', 'compute-1', False)):
             self.assertIs(is_same, spelling.is_same_host(one, other))
 
-    def test_device(self):
+    def test_device_name_has_no_path(self):
         for name in ('/dev/vdb', 'vdb', '/dev/VDB'):
             self.assertEqual('vdb', spelling.device(name))
         self.assertEqual('', spelling.device(None))

@@ -128,11 +128,11 @@ class FirstTest(base.TestCase):
 class EnumeratedTest(base.TestCase):
     """The ids in a log line, if there are many."""
 
-    def test_in_order(self):
+    def test_ids_are_sorted(self):
         self.assertEqual('', table.enumerated([]))
         self.assertEqual('a, b', table.enumerated('ba'))
 
-    def test_the_first_five(self):
+    def test_only_the_first_five_are_listed(self):
         for ids, words in (('abcde', 'a, b, c, d, e'),
                            ('fedcba', 'a, b, c, d, e and 1 more'),
                            ('abcdefg', 'a, b, c, d, e and 2 more')):

@@ -55,7 +55,7 @@ class MappingsTest(base.TestCase):
         self.assertEqual(({}, {}), (found.bdms_of, found.carriers_of))
         self.assertIn('bdm-1', uuids(found.bdms))
 
-    def test_a_server_has_a_root_if_a_mapping_is_it_or_may_be(self) -> None:
+    def test_server_has_a_root_if_a_mapping_may_be_root(self) -> None:
         data = make.bdm(boot_index=1)
         for roots, has_root in (
                 ((), False), ([data], False), ([data, ROOT], True),
@@ -86,14 +86,13 @@ class AttachmentsTest(base.TestCase):
             ['attachment-1', 'attachment-2', 'attachment-3'],
             [a.id for a in found.ours_of['volume-1']])
 
-    def test_of_a_foreign_volume_only_the_named_attachment_is_ours(
-            self) -> None:
+    def test_named_attachment_of_a_foreign_volume_is_ours(self) -> None:
         own, other = make.attachment(), make.attachment(id='attachment-9')
         found = world([make.bdm()], [FOREIGN], [own, other])
         self.assertEqual({other.id}, found.foreign)
         self.assertEqual({'volume-1': [own]}, found.ours_of)
 
-    def test_what_is_named_by_a_mapping_is_never_foreign(self) -> None:
+    def test_attachment_named_by_a_mapping_is_never_foreign(self) -> None:
         self.assertEqual(set(), world(
             [make.bdm()], [FOREIGN], [make.attachment()]).foreign)
 

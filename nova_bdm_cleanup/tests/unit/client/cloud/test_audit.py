@@ -45,7 +45,7 @@ class SpellingTest(AuditCase):
             'written', self.alpha.replace('-', ''), self.written, 'reserved',
             False)
 
-    def test_it_is_found_all_the_same(self) -> None:
+    def test_attachment_is_found_in_any_spelling(self) -> None:
         for scope in (ALL, Scope(all_projects=True, thorough=True)):
             finding, = self.audit(scope)
             self.assertEqual(
@@ -54,14 +54,14 @@ class SpellingTest(AuditCase):
                 (finding.reason, finding.server, finding.volume,
                  str(finding.action)))
 
-    def test_beside_a_disk_in_order(self) -> None:
+    def test_attachment_of_a_healthy_disk_is_stale(self) -> None:
         self.cloud.attachments[self.attachment]['volume_id'] = self.disk
         del self.cloud.volumes[self.written]
         finding, = self.audit()
         self.assertEqual((Reason.STALE_ATTACHMENT, self.attachment),
                          (finding.reason, finding.attachment))
 
-    def test_not_of_another_project_nor_gone_meanwhile(self) -> None:
+    def test_volume_of_another_project_or_gone_is_no_finding(self) -> None:
         volume = self.cloud.volumes[self.written]
         volume['os-vol-tenant-attr:tenant_id'] = 'other'
         self.assertEqual([], self.audit())
@@ -73,7 +73,7 @@ class SpellingTest(AuditCase):
 
 class FindingsTest(AuditCase):
 
-    def test_taken_without_an_attachment(self) -> None:
+    def test_volume_without_attachment_is_found(self) -> None:
         for status, age, reason in (
                 ('in-use', MINUTE, 'volume-unreferenced'),
                 ('attaching', 120 * MINUTE, 'stuck'),
@@ -81,7 +81,7 @@ class FindingsTest(AuditCase):
             volume = self.cloud.volume('nobodys', status, age=age)
             self.assertEqual([(reason, volume)], self.reasons(), status)
 
-    def test_stuck_detaching_without_a_mapping(self) -> None:
+    def test_detaching_volume_without_mapping_is_stuck(self) -> None:
         self.cloud.volumes[self.disk]['status'] = 'detaching'
         self.cloud.mappings[self.alpha].clear()
         finding, = self.audit()
@@ -93,7 +93,7 @@ class FindingsTest(AuditCase):
         self.assertEqual([('operation-in-flight', self.disk)],
                          self.reasons())
 
-    def test_dangling_root(self) -> None:
+    def test_root_is_an_alarm_only_if_nova_shows_the_root(self) -> None:
         """Raise no alarm about a root that Nova does not show."""
         for user, device, reason, words, action in (
                 ('admin', '/dev/vdb', 'root-volume-dangling',
@@ -120,7 +120,7 @@ class FindingsTest(AuditCase):
             self.cloud.mappings[server].clear()
             self.cloud.lose_volume(loopback.uid('data'))
 
-    def test_server_that_waits_for_its_reclaim(self) -> None:
+    def test_soft_deleted_server_is_audited(self) -> None:
         self.cloud.servers[self.alpha]['status'] = 'SOFT_DELETED'
         self.assertEqual([], self.audit())
         # Cinder names the server, so its findings are reported.
@@ -136,7 +136,7 @@ class FindingsTest(AuditCase):
             [('attachment-mismatch', self.disk)],
             self.reasons(Scope(all_projects=True, thorough=True)))
 
-    def test_multiattach_neighbour_in_an_operation(self) -> None:
+    def test_reserved_multiattach_volume_is_of_one_server(self) -> None:
         self.cloud.volumes[self.disk].update(multiattach=True,
                                              status='reserved')
         self.cloud.mapping(self.beta, self.disk, self.cloud.attachment(
@@ -145,7 +145,7 @@ class FindingsTest(AuditCase):
             {str(Reason.RESERVED_ONLY)}, {r for r, _ in self.reasons()})
         self.assertEqual([self.beta], [i.server for i in self.audit()])
 
-    def test_locked(self) -> None:
+    def test_locked_server_has_to_be_unlocked_first(self) -> None:
         self.cloud.servers[self.alpha]['locked'] = True
         self.cloud.lose_attachment(self.disk)
         finding, = self.audit()
@@ -158,7 +158,7 @@ class FindingsTest(AuditCase):
         self.assertEqual('ask an administrator: openstack server unlock '
                          + self.alpha, finding.action.lines[0])
 
-    def test_other_reasons_to_keep_it(self) -> None:
+    def test_findings_over_the_limit_say_that_all_are_kept(self) -> None:
         for number in range(9):
             self.cloud.lose_attachment(self.cloud.attach(
                 self.alpha, 'disk-%d' % number))
@@ -191,7 +191,7 @@ class MeanwhileTest(AuditCase):
         self.cloud.lose_attachment(self.other)
         self.cloud.lose_server(self.beta)
 
-    def test_after_the_servers_were_listed(self) -> None:
+    def test_changes_after_the_list_are_no_findings(self) -> None:
         changes: dict[str, Callable[[], object]] = {
             'a server is created': lambda: self.cloud.attach(
                 self.cloud.server('new'), 'disk of the new one'),
@@ -204,7 +204,7 @@ class MeanwhileTest(AuditCase):
             self.once('GET .*/attachments', change)
             self.assertEqual([], self.audit(), name)
 
-    def test_volume_attached_during_the_second_look(self) -> None:
+    def test_volume_attached_meanwhile_is_no_finding(self) -> None:
         self.cloud.lose_attachment(self.disk)
 
         # Between the answers of Nova and Cinder: the next look sees it.
@@ -212,7 +212,7 @@ class MeanwhileTest(AuditCase):
             self.alpha, 'new disk'))
         self.assertEqual([('volume-available', self.disk)], self.reasons())
 
-    def test_server_that_never_holds_still(self) -> None:
+    def test_server_that_keeps_changing_is_in_flight(self) -> None:
         self.cloud.lose_attachment(self.disk)
         mapping, = self.cloud.mappings[self.alpha]
         self.cloud.on('os-volume_attachments', lambda: mapping.update(
@@ -220,7 +220,7 @@ class MeanwhileTest(AuditCase):
         self.assertEqual({'operation-in-flight'},
                          {r for r, _ in self.reasons()})
 
-    def test_attachment_of_a_server_about_to_be_created(self) -> None:
+    def test_attachment_of_a_server_to_come_is_in_flight(self) -> None:
         volume = self.cloud.volume('boot', 'reserved', age=MINUTE)
         self.cloud.attachment('boot', loopback.uid('unborn'), volume,
                               'reserved', connected=False)
@@ -230,7 +230,7 @@ class MeanwhileTest(AuditCase):
 class GapsTest(AuditCase):
     """Missing answers: reported as gaps, and nothing concluded from them."""
 
-    def test_cell_that_does_not_answer(self) -> None:
+    def test_silent_cell_is_a_gap(self) -> None:
         self.cloud.silent_hosts = ['compute7']
         self.cloud.silent_servers = [self.alpha]
         self.assertEqual([], self.audit())
@@ -285,13 +285,13 @@ class GapsTest(AuditCase):
             self.assertEqual([], self.audit(), pattern)
             self.assertIn(words, self.auditor.gaps[0])
 
-    def test_wrong_region(self) -> None:
+    def test_cinder_without_any_known_volume_is_a_gap(self) -> None:
         self.cloud.volumes.clear()
         self.cloud.attachments.clear()
         self.assertEqual([], self.audit())
         self.assertIn('knows none of the volumes', self.auditor.gaps[0])
 
-    def test_nova_that_names_no_volume(self) -> None:
+    def test_nova_without_any_volume_is_an_answer(self) -> None:
         """Take it for an answer: the last server may be gone."""
         for server in (self.alpha, self.beta):
             self.cloud.lose_server(server)
@@ -305,7 +305,7 @@ class GapsTest(AuditCase):
         self.cloud.lose_attachment(self.disk)
         self.cloud.lose_attachment(self.other)
 
-    def test_refused_for_one_server(self) -> None:
+    def test_refused_server_does_not_hide_the_others(self) -> None:
         """Check that the findings of other servers are shown."""
         self.break_both()
         self.cloud.on('GET .*/servers/%s$' % self.alpha, lambda: FORBIDDEN)
@@ -313,7 +313,7 @@ class GapsTest(AuditCase):
         [gap] = self.auditor.gaps
         self.assertIn('server %s: GET' % self.alpha, gap)
 
-    def test_token_that_expires_in_the_middle(self) -> None:
+    def test_expired_token_ends_the_audit_with_one_gap(self) -> None:
         """Report one gap and send no more requests."""
         self.break_both()
         first, second = sorted((self.alpha, self.beta))
@@ -325,13 +325,13 @@ class GapsTest(AuditCase):
         self.assertIn('server %s, and the rest of the audit'
                       % second, gap)
 
-    def test_a_list_that_is_refused(self) -> None:
+    def test_refused_list_ends_the_audit(self) -> None:
         for path in ('servers/detail', 'attachments/detail', 'volumes[?]'):
             self.cloud.calm()
             self.cloud.on('GET .*/' + path, lambda: FORBIDDEN)
             self.assertRaises(errors.Refused, self.audit)
 
-    def test_hosts_that_are_not_told(self) -> None:
+    def test_hosts_that_are_not_listed_are_a_gap(self) -> None:
         self.cloud.lose_attachment(self.disk)
         self.cloud.on('GET .*/os-services', lambda: (500, None))
         for scope in (ALL, Scope(host='compute1')):
@@ -339,7 +339,7 @@ class GapsTest(AuditCase):
                              self.reasons(scope))
             self.assertIn('whether every cell answers', self.auditor.gaps[0])
 
-    def test_some_servers_of_which_one_goes_unanswered(self) -> None:
+    def test_unanswered_server_does_not_hide_the_others(self) -> None:
         self.cloud.lose_attachment(self.disk)
         ghost = loopback.uid('ghost')
         for unanswered in ('beta', ghost):
@@ -350,7 +350,7 @@ class GapsTest(AuditCase):
                 Scope(servers=(unanswered, 'alpha'), all_projects=True)))
             self.assertEqual(1, len(self.auditor.gaps))
 
-    def test_limit_of_requests(self) -> None:
+    def test_limit_of_requests_is_kept(self) -> None:
         self.cloud.populate(30, 1)
         for volume in list(self.cloud.volumes):
             if volume != self.disk:
@@ -362,14 +362,14 @@ class GapsTest(AuditCase):
 
 class RightsTest(AuditCase):
 
-    def test_own_project_as_a_member(self) -> None:
+    def test_member_audits_only_the_own_project(self) -> None:
         self.cloud.attach(self.cloud.server('foreign', 'other'), 'foreign')
         self.cloud.lose_attachment(self.disk)
         self.assertEqual([('volume-available', self.disk)],
                          self.reasons(Scope(), user='member'))
         self.assertEqual((2, 2, 1), self.auditor.size)
 
-    def test_one_host(self) -> None:
+    def test_host_limits_the_audit_to_its_servers(self) -> None:
         gamma = self.cloud.server('gamma', **{
             'OS-EXT-SRV-ATTR:host': 'compute2'})
         disk = self.cloud.attach(gamma, 'gamma disk')
@@ -383,7 +383,7 @@ class RightsTest(AuditCase):
                                 Scope(host='nowhere'))
         self.assertIn('no compute host nowhere', str(exc))
 
-    def test_what_a_member_cannot_know(self) -> None:
+    def test_member_is_shown_no_admin_commands(self) -> None:
         """Print no admin commands, and do not say a server is gone."""
         shared = self.cloud.volume('shared', 'in-use')
         foreign = self.cloud.server('foreign', 'other')
@@ -418,7 +418,7 @@ class AdviceTest(AuditCase):
                 - age + period * MINUTE + MINUTE)
         return then.strftime('wait until %H:%M UTC')
 
-    def test_what_is_too_new_is_waited_for(self) -> None:
+    def test_young_attachment_has_to_wait(self) -> None:
         volume = self.cloud.volume('reserved', 'reserved', age=MINUTE)
         for name, server, words in (
                 ('stale', self.alpha, self.at(MINUTE, 5)),
@@ -430,7 +430,7 @@ class AdviceTest(AuditCase):
             self.assertEqual(words, self.advice(), name)
             del self.cloud.attachments[record]
 
-    def test_what_is_in_the_way(self) -> None:
+    def test_release_that_would_be_refused_is_only_a_look(self) -> None:
         """Advise only a look where "release" would refuse."""
         volume = self.cloud.volume('held', 'in-use')
         record = self.cloud.attachment('gone', loopback.uid('ghost'), volume)
@@ -457,7 +457,7 @@ class AdviceTest(AuditCase):
             'OS-EXT-SRV-ATTR:root_device_name': '/dev/vdb'})
         return gamma, self.cloud.attach(gamma, 'root')
 
-    def test_disk_with_the_address_of_another_host(self) -> None:
+    def test_disk_of_another_host_gets_a_new_attachment(self) -> None:
         self.cloud.evacuate(self.alpha)
         finding, = self.audit()
         self.assertEqual((Reason.OTHER_HOSTS_ADDRESS, self.disk, 'compute2'),
@@ -477,7 +477,7 @@ class AdviceTest(AuditCase):
         self.assertEqual(0, self.cloud.asked('/servers/' + self.beta))
         self.assertEqual([], self.audit(Scope(), user='member'))
 
-    def test_root_that_is_free(self) -> None:
+    def test_free_root_gets_a_new_attachment(self) -> None:
         gamma, root = self.root()
         self.cloud.lose_attachment(root)
         self.assertEqual([
@@ -488,7 +488,7 @@ class AdviceTest(AuditCase):
             'connector.json' % (gamma, root),
             'openstack server start ' + gamma], self.advice().split('; '))
 
-    def test_half_moved(self) -> None:
+    def test_half_moved_root_is_repaired_with_nova_manage(self) -> None:
         gamma, root = self.root()
         self.cloud.half_move(root)
         self.assertEqual([
@@ -500,7 +500,7 @@ class AdviceTest(AuditCase):
             'openstack server reboot --hard ' + gamma],
             self.advice().split('; '))
 
-    def test_root_that_is_gone(self) -> None:
+    def test_root_that_is_gone_is_explained(self) -> None:
         gamma, root = self.root()
         self.cloud.lose_volume(root)
         self.assertEqual(
@@ -519,7 +519,7 @@ class FloodTest(AuditCase):
                 volume, 'reserved', connected=False)
         return volume
 
-    def test_rows(self) -> None:
+    def test_flood_ends_in_one_summary_row(self) -> None:
         volume = self.flood(5000)
         found = self.audit()
         self.assertEqual(51, len(found))
@@ -538,7 +538,7 @@ class FloodTest(AuditCase):
         self.assertEqual(1, self.cloud.asked(
             '/attachments/detail.*volume_id=' + volume))
 
-    def test_requests(self) -> None:
+    def test_flood_costs_few_requests(self) -> None:
         """Check that reservations cost little more than listing them."""
         self.cloud.page = 10
         self.audit()
@@ -557,7 +557,7 @@ class FloodTest(AuditCase):
         self.assertEqual([Reason.OPERATION_IN_FLIGHT] * 51,
                          [i.reason for i in self.audit()])
 
-    def test_servers_of_which_some_are_not_on_the_list(self) -> None:
+    def test_attachments_not_looked_at_are_a_gap(self) -> None:
         """Report attachments that were not looked at as a gap."""
         volume = self.flood(60)
         for number in range(50):
@@ -596,7 +596,7 @@ class FloodTest(AuditCase):
 class SizeTest(AuditCase):
     """2,000 servers with 10,000 attachments."""
 
-    def test_progress(self) -> None:
+    def test_progress_counts_servers_and_attachments(self) -> None:
         self.cloud.page = 1
         self.cloud.lose_attachment(self.disk)
         self.assertEqual([('volume-available', self.disk)], self.reasons())

@@ -37,7 +37,7 @@ class CrossCheckTest(base.TestCase):
     def suspects(self, thorough: bool = False) -> list[str]:
         return sorted(self.books.suspects(thorough))
 
-    def test_what_fits_together_is_no_suspect(self) -> None:
+    def test_consistent_server_is_no_suspect(self) -> None:
         self.fill(server('s1', 'v1', 'v2'), server('s2', 'v3'), server('s3'),
                   v1='in-use', v2='in-use', v3='in-use')
         for volume, name in (('v1', 's1'), ('v2', 's1'), ('v3', 's2')):
@@ -121,7 +121,7 @@ class CrossCheckTest(base.TestCase):
         self.assertEqual(['lonely', 'nameless', 'stuck'],
                          sorted(self.books.unreferenced_volumes()))
 
-    def test_witness(self) -> None:
+    def test_claim_is_known_if_cinder_has_its_volume(self) -> None:
         self.fill(server('s1', 'v1', 'v2'), v3='in-use')
         self.assertIs(False, self.books.knows_claim)
         self.assertEqual(['v1', 'v2'], list(self.books.claims()))

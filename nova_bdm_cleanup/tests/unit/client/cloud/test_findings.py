@@ -22,7 +22,7 @@ FINDING = CloudFinding(Reason.VOLUME_AVAILABLE, 'words', server='server-1',
 
 class RemedyTest(base.TestCase):
 
-    def test_action(self) -> None:
+    def test_action_follows_reason_and_withheld(self) -> None:
         release = 'openstack bdm release attachment-1'
         for fields, words in (
                 ({}, 'openstack bdm clean server-1'),
@@ -49,7 +49,7 @@ class RemedyTest(base.TestCase):
 class LightestTest(base.TestCase):
     """The remedy, where it is lighter than the usual one of a reason."""
 
-    def test_by_what_the_attachment_is(self) -> None:
+    def test_reserved_attachment_is_released_not_cleaned(self) -> None:
         """Release a reserved attachment even if a reboot would fix it."""
         for reason, status, connected, withheld, remedy in (
                 (Reason.STALE_ATTACHMENT, 'reserved', False, None,
@@ -75,7 +75,7 @@ class LightestTest(base.TestCase):
             if reason is Reason.STALE_ATTACHMENT:
                 self.assertEqual(withheld is None, finding.is_for_reboot)
 
-    def test_what_is_stuck_without_a_record_needs_a_person(self) -> None:
+    def test_stuck_volume_without_record_needs_a_person(self) -> None:
         for status in ('attaching', 'reserved'):
             bdm = make.bdm(attachment_id=None)
             seen = Inspection(
@@ -88,7 +88,7 @@ class LightestTest(base.TestCase):
 
 class FindingsOfTest(base.TestCase):
 
-    def test_what_is_in_order_is_none(self) -> None:
+    def test_healthy_mapping_is_no_finding(self) -> None:
         finding, = findings.findings_of(Inspection(
             ComputeServer('server-1', 'web', 'ACTIVE', project='own',
                           host='compute-1'),
@@ -109,7 +109,7 @@ class FindingsOfTest(base.TestCase):
 
 class AdvisedTest(base.TestCase):
 
-    def test_periods_that_are_not_the_usual_ones(self) -> None:
+    def test_printed_command_has_the_given_periods(self) -> None:
         """Check that the printed command uses the same periods."""
         finding = dataclasses.replace(FINDING, reason=Reason.STUCK)
         for policy, options in (
@@ -124,7 +124,7 @@ class AdvisedTest(base.TestCase):
                     mock.Mock(), mock.Mock(), policy, None, mock.Mock())
                     ).action))
 
-    def test_total(self) -> None:
+    def test_total_counts_findings_by_remedy(self) -> None:
         for reasons, words in (
                 ([Reason.STUCK], '1 finding: 1 to release'),
                 ([Reason.STUCK] * 2 + [Reason.CROSS_WIRED,

@@ -38,7 +38,7 @@ class InspectionCase(base.CloudCase):
 
 class InspectionTest(InspectionCase):
 
-    def test_swap_that_has_not_ended(self) -> None:
+    def test_swap_without_an_end_withholds_removals(self) -> None:
         self.cloud.lose_attachment(self.disk)
         self.cloud.attachment(
             'by the swap', self.alpha, self.cloud.volume('new', 'in-use'))
@@ -48,7 +48,7 @@ class InspectionTest(InspectionCase):
         self.assertEqual({Reason.SWAP_INTERRUPTED}, {
             f.withheld for f in self.inspect().findings})
 
-    def test_two_mappings_of_one_disk(self) -> None:
+    def test_duplicate_mapping_needs_a_look(self) -> None:
         self.cloud.mappings[self.alpha].append(dict(
             self.cloud.mappings[self.alpha][0], bdm_uuid='another'))
         seen = self.inspect()
@@ -72,7 +72,7 @@ class InspectionTest(InspectionCase):
             self.cloud.on(pattern, answer)
             self.assertIsNone(self.inspect(), pattern)
 
-    def test_busy_server(self) -> None:
+    def test_disk_of_busy_server_is_not_removed(self) -> None:
         self.cloud.lose_attachment(self.disk)
         for fields in ({'OS-EXT-STS:task_state': 'migrating'},
                        {'status': 'VERIFY_RESIZE'}):
@@ -127,27 +127,27 @@ class InspectionTest(InspectionCase):
             {'status': 'SHELVED_OFFLOADED', 'OS-EXT-SRV-ATTR:host': None})
         self.assertEqual([], self.reasons())
 
-    def test_half_moved_however_young(self) -> None:
+    def test_half_moved_disk_has_no_grace_period(self) -> None:
         self.cloud.half_move(self.disk)
         for status in ('reserved', 'attaching', 'detaching', 'in-use'):
             for age in (MINUTE, 120 * MINUTE):
                 self.assertEqual(['half-moved'], self.at(status, age), status)
 
-    def test_half_moved_while_it_may_be_repaired(self) -> None:
+    def test_locked_half_moved_disk_is_first_in_flight(self) -> None:
         self.cloud.half_move(self.disk)
         self.cloud.servers[self.alpha]['locked'] = True
         self.assertEqual(['operation-in-flight'], self.at('reserved', MINUTE))
         self.assertEqual(['half-moved'], self.at('reserved', 120 * MINUTE))
 
-    def test_mapping_from_before_queens(self) -> None:
+    def test_mapping_from_before_queens_is_healthy(self) -> None:
         self.cloud.mappings[self.alpha][0]['attachment_id'] = None
         self.assertEqual([], self.reasons())
 
-    def test_second_mapping_without_an_attachment(self) -> None:
+    def test_second_mapping_is_a_duplicate(self) -> None:
         self.cloud.mapping(self.alpha, self.disk)
         self.assertEqual(['duplicate-mapping'], self.reasons())
 
-    def test_attachment_of_a_host_that_the_server_has_left(self) -> None:
+    def test_disk_of_a_former_host_is_not_connected(self) -> None:
         self.cloud.evacuate(self.alpha)
         self.assertEqual(['other-hosts-address'], self.reasons())
         finding, = self.inspect().findings
@@ -181,12 +181,12 @@ class InspectionTest(InspectionCase):
             'forbidden': {'message': 'Policy'}}))
         self.assertEqual([], self.reasons())
 
-    def test_other_host_of_a_server_on_no_host(self) -> None:
+    def test_server_on_no_host_has_no_other_host(self) -> None:
         self.cloud.evacuate(self.alpha)
         self.cloud.servers[self.alpha]['OS-EXT-SRV-ATTR:host'] = None
         self.assertEqual([], self.reasons())
 
-    def test_any_gap_ends_it(self) -> None:
+    def test_missing_answer_ends_the_inspection(self) -> None:
         for pattern in ('GET .*/servers/[^/]*$', 'os-volume_attachments',
                         'GET .*/attachments', 'GET .*/volumes'):
             self.cloud.calm()
@@ -197,7 +197,7 @@ class InspectionTest(InspectionCase):
 class ProjectTest(InspectionCase):
     """The wrong project, to which Cinder silently shows no attachment."""
 
-    def test_another_or_unknown(self) -> None:
+    def test_another_or_unknown_project_is_refused(self) -> None:
         for project in ('other', None):
             exc = self.assertRaises(errors.Refused, self.reasons,
                                     user='member', project=project)
@@ -212,7 +212,7 @@ class ProjectTest(InspectionCase):
 class WitnessTest(InspectionCase):
     """The witness, for a Cinder that knows no volume."""
 
-    def test_what_is_withheld(self) -> None:
+    def test_removal_is_withheld_without_a_witness(self) -> None:
         self.cloud.lose_volume(self.disk)
         for witness, withheld in (
                 (WitnessAnswer.KNOWN, None),
@@ -227,7 +227,7 @@ class WitnessTest(InspectionCase):
                              (finding.reason, finding.withheld))
         self.assertEqual(0, self.cloud.asked('/servers/detail'))
 
-    def test_known_volume(self) -> None:
+    def test_known_volume_is_asked_for_once(self) -> None:
         self.cloud.lose_volume(self.disk)
         cloud = self.proved()
         for _ in range(2):

@@ -14,7 +14,7 @@ from nova_bdm_cleanup.tests.unit.client.cloud import base
 
 class ServersTest(base.CloudCase):
 
-    def test_a_server(self) -> None:
+    def test_server_is_read_with_all_fields(self) -> None:
         self.cloud.servers[self.alpha].update({
             'locked': True,
             'OS-EXT-STS:task_state': 'rebooting'})
@@ -24,12 +24,12 @@ class ServersTest(base.CloudCase):
             root_device='/dev/vda', volumes=(self.disk,)),
             self.nova().server(self.alpha))
 
-    def test_gone(self) -> None:
+    def test_deleted_server_has_no_record_and_no_disks(self) -> None:
         self.assertIsNone(self.nova().server('gone'))
         self.assertIsNone(self.nova().disks(
             ComputeServer('gone', 'gone', 'ACTIVE')))
 
-    def test_the_disks_of_a_guest(self) -> None:
+    def test_disks_of_a_guest_are_read_with_2_1(self) -> None:
         self.assertIsNone(self.nova().guest_disks(self.alpha))
         self.assertIsNone(self.nova().guest_disks('gone'))
         self.cloud.guests[self.alpha] = ['vda', 'vdb']
@@ -39,7 +39,7 @@ class ServersTest(base.CloudCase):
         self.assertEqual('compute 2.1', self.cloud.requests[-1].headers[
             'OpenStack-API-Version'])
 
-    def test_how_the_swaps_of_volumes_ended(self) -> None:
+    def test_swaps_have_the_worst_of_their_endings(self) -> None:
         self.assertIs(Ending.SUCCESS, self.nova().swaps(self.alpha))
         ended, failed = (
             [{'result': result, 'finish_time': '2026-03-14T02:30:00'}]
@@ -64,19 +64,19 @@ class ServersTest(base.CloudCase):
         self.assertRaises(errors.BadAnswer, self.nova().server, self.alpha)
         self.assertRaises(errors.BadAnswer, self.nova().disks, server)
 
-    def test_another_server(self) -> None:
+    def test_answer_about_another_server_is_refused(self) -> None:
         self.cloud.on('GET .*/servers/' + self.alpha, lambda: (
             200, {'server': self.cloud._server(
                 self.cloud.servers[self.beta])}))
         self.assertRaises(errors.BadAnswer, self.nova().server, self.alpha)
 
-    def test_a_cell_that_does_not_answer(self) -> None:
+    def test_server_of_a_silent_cell_is_unanswered(self) -> None:
         self.cloud.silent_servers = [self.alpha]
         self.assertRaises(errors.Unanswered, self.nova().server, self.alpha)
         [page] = self.nova().servers(all_projects=True)
         self.assertEqual([False, True], [s.is_unknown for s in page])
 
-    def test_words_of_the_wrong_type(self) -> None:
+    def test_fields_of_wrong_type_are_refused(self) -> None:
         volumes = 'os-extended-volumes:volumes_attached'
         for key, value in (('status', None), ('id', 5), ('tenant_id', 5),
                            ('OS-EXT-SRV-ATTR:host', ['compute1']),
@@ -103,7 +103,7 @@ class ServersTest(base.CloudCase):
         self.assertEqual((self.disk,), server.volumes)
         self.assertEqual(expected, self.nova().disks(server))
 
-    def test_hosts(self) -> None:
+    def test_silent_hosts_are_listed_for_administrators(self) -> None:
         self.cloud.silent_hosts = ['compute8', 'compute7']
         hosts = self.nova().hosts()
         self.assertEqual({'compute1', 'compute2', 'compute7', 'compute8'},
@@ -114,14 +114,14 @@ class ServersTest(base.CloudCase):
 
 class FindTest(base.CloudCase):
 
-    def test_by_id_or_name(self) -> None:
+    def test_server_is_found_by_id_or_exact_name(self) -> None:
         # Nova treats a name as a regular expression.
         self.cloud.server('alphabet')
         for name in ('alpha', self.alpha, self.alpha.upper(),
                      '{%s}' % self.alpha, self.alpha.replace('-', '')):
             self.assertEqual(self.alpha, self.nova().find(name, False).id)
 
-    def test_nothing_and_too_much(self) -> None:
+    def test_unknown_and_ambiguous_names_are_bad_input(self) -> None:
         self.cloud.servers['twin'] = dict(
             self.cloud.servers[self.alpha], id='twin')
         self.cloud.mappings['twin'] = []
@@ -135,7 +135,7 @@ class FindTest(base.CloudCase):
 class LastStartTest(base.CloudCase):
     """The disks that the last reboot or start did not connect."""
 
-    def test_events(self) -> None:
+    def test_events_of_the_reboot_name_the_disks(self) -> None:
         self.cloud.reboot_events[self.alpha] = [
             'compute_reboot_instance',
             'bdm_cleanup removed volume %s (volume-available)' % self.other,
@@ -162,7 +162,7 @@ class LastStartTest(base.CloudCase):
 
 class MovesTest(base.CloudCase):
 
-    def test_moves(self) -> None:
+    def test_moves_within_one_host_are_left_out(self) -> None:
         self.cloud.evacuate(self.alpha)
         migration, = self.cloud.migrations[self.alpha]
         self.cloud.migrations[self.alpha] = [
@@ -175,7 +175,7 @@ class MovesTest(base.CloudCase):
         self.assertEqual((), self.nova().moves(self.beta))
         self.assertEqual((), self.nova('member').moves(self.alpha))
 
-    def test_move_without_a_time(self) -> None:
+    def test_move_without_a_time_is_refused(self) -> None:
         self.cloud.evacuate(self.alpha)
         self.cloud.migrations[self.alpha][0]['created_at'] = None
         self.assertRaises(errors.BadAnswer, self.nova().moves, self.alpha)
@@ -187,18 +187,18 @@ class DisksTest(base.CloudCase):
         nova = self.nova()
         return nova.disks(nova.server(self.alpha))
 
-    def test_a_disk(self) -> None:
+    def test_disk_is_read_with_attachment_and_device(self) -> None:
         mapping, = self.cloud.mappings[self.alpha]
         self.assertEqual((Disk(
             self.disk, mapping['bdm_uuid'], mapping['attachment_id'],
             '/dev/vdb'),), self.disks())
 
-    def test_a_disk_that_the_list_leaves_out(self) -> None:
+    def test_disk_missing_in_the_list_is_shown(self) -> None:
         self.cloud.mappings[self.alpha][0]['attachment_id'] = None
         self.assertEqual((Disk(self.disk, device='/dev/vdb'),),
                          self.disks())
 
-    def test_a_second_mapping_that_the_list_leaves_out(self) -> None:
+    def test_second_mapping_missing_in_the_list_is_shown(self) -> None:
         shown, = self.disks()
         self.assertEqual(1, self.cloud.asked('os-volume_attachments'))
         for _ in range(2):
@@ -215,15 +215,15 @@ class DisksTest(base.CloudCase):
             'os-volume_attachments') == 2 else None)
         return self.disks()
 
-    def test_a_disk_that_goes_meanwhile(self) -> None:
+    def test_disk_that_goes_meanwhile_has_only_a_volume(self) -> None:
         self.assertEqual((Disk(self.disk),), self.disks_while(
             self.cloud.mappings[self.alpha].clear))
 
-    def test_a_server_that_goes_meanwhile(self) -> None:
+    def test_server_that_goes_meanwhile_has_no_disks(self) -> None:
         self.assertIsNone(self.disks_while(lambda: (404, {
             'itemNotFound': {'message': 'gone'}})))
 
-    def test_words_of_the_wrong_type(self) -> None:
+    def test_fields_of_wrong_type_are_refused(self) -> None:
         self.cloud.mappings[self.alpha][0]['device'] = 5
         self.assertRaises(errors.BadAnswer, self.disks)
 
@@ -236,7 +236,7 @@ class BdmsTest(base.base.TestCase):
             'server', 'server', 'ACTIVE', volume_backed=volume_backed,
             root_device=root_device), disks)
 
-    def test_from_an_image(self) -> None:
+    def test_server_from_an_image_has_an_image_root(self) -> None:
         root, bdm = self.bdms(Disk('v', 'b', 'a', '/dev/vdb'))
         self.assertEqual(('image', True), (root.source_type, root.is_root))
         self.assertEqual(Bdm(
@@ -244,7 +244,7 @@ class BdmsTest(base.base.TestCase):
             volume_id='v', attachment_id='a', device_name='/dev/vdb',
             has_connection_info=True), bdm)
 
-    def test_from_a_volume(self) -> None:
+    def test_server_from_a_volume_has_one_root(self) -> None:
         for root in ('/dev/vda', 'vda'):
             found = self.bdms(Disk('v', device=root),
                               Disk('w', device='/dev/vdb'),
@@ -253,12 +253,12 @@ class BdmsTest(base.base.TestCase):
             self.assertEqual([False] * 2,
                              [b.has_connection_info for b in found])
 
-    def test_two_mappings_that_are_not_named(self) -> None:
+    def test_mappings_without_uuid_get_different_names(self) -> None:
         found = self.bdms(*[Disk('v')] * 2, Disk('v', 'b'))
         self.assertEqual(['volume v', 'volume v (2)', 'b'],
                          [b.uuid for b in found[1:]])
 
-    def test_root_that_is_not_shown(self) -> None:
+    def test_any_disk_may_be_a_root_that_is_not_shown(self) -> None:
         for root, devices in ((None, ('/dev/vda', '/dev/vdb')),
                               ('/dev/vda', (None, '/dev/vdb')),
                               ('/dev/vda', ('/dev/vda', '/dev/vda'))):
@@ -267,7 +267,7 @@ class BdmsTest(base.base.TestCase):
             self.assertEqual([(False, True)] * 2, [
                 (b.is_root, b.may_be_root) for b in found])
 
-    def test_two_mappings_of_the_root(self) -> None:
+    def test_both_mappings_of_the_root_are_root(self) -> None:
         found = self.bdms(*[Disk('v', device='/dev/vda')] * 2, Disk('w'),
                           volume_backed=True)
         self.assertEqual(
@@ -277,7 +277,7 @@ class BdmsTest(base.base.TestCase):
 
 class RebootTest(base.CloudCase):
 
-    def test_hard(self) -> None:
+    def test_reboot_request_is_hard(self) -> None:
         self.nova().reboot_hard(self.alpha)
         self.assertEqual({'reboot': {'type': 'HARD'}},
                          self.cloud.requests[-1].body)

@@ -40,7 +40,7 @@ class ReaderTest(base.TestCase):
                        else json.dumps(content))
         return plan_file.read_plan(self.path)
 
-    def test_findings(self) -> None:
+    def test_remedy_of_the_plan_is_kept(self) -> None:
         look, finding = self.read([
             {**ROW, 'Remedy': 'look'},
             {**ROW, 'Reason': 'volume-unreferenced', 'Remedy': 'release',
@@ -60,14 +60,14 @@ class ReaderTest(base.TestCase):
         self.assertEqual((uuid, uuid, uuid),
                          (finding.server, finding.volume, finding.attachment))
 
-    def test_standard_input(self) -> None:
+    def test_dash_reads_standard_input(self) -> None:
         with mock.patch('sys.stdin', io.StringIO(json.dumps([ROW]))):
             self.assertEqual((FINDING,), plan_file.read_plan('-'))
         with mock.patch('sys.stdin', io.StringIO('')):
             exc = self.assertRaises(errors.BadInput, plan_file.read_plan, '-')
         self.assertIn('plan of standard input: Expecting value', str(exc))
 
-    def test_bad(self) -> None:
+    def test_unreadable_plan_is_refused_with_its_problem(self) -> None:
         """Refuse a missing file, a file that is no plan, and bad rows."""
         exc = self.assertRaises(errors.BadInput, plan_file.read_plan,
                                 self.path)
@@ -94,7 +94,7 @@ class ReaderTest(base.TestCase):
 
 class ChangesTest(base.TestCase):
 
-    def test_whole_seconds(self) -> None:
+    def test_fractions_of_a_second_are_no_change(self) -> None:
         since = make.ago(3600)
         self.assertFalse(plan_file.has_changed(
             FINDING, since.replace(microsecond=7)))

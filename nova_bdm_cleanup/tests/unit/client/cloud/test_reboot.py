@@ -41,7 +41,7 @@ class RebootCase(base.CloudCase):
 
 class LookTest(RebootCase):
 
-    def test_states(self) -> None:
+    def test_only_some_states_allow_a_hard_reboot(self) -> None:
         for status in ('ACTIVE', 'SHUTOFF', 'PAUSED', 'SUSPENDED', 'ERROR'):
             plan = self.look(status=status)
             self.assertEqual(([self.disk], [], []), (
@@ -50,19 +50,19 @@ class LookTest(RebootCase):
             why, = self.look(status=status).refusals
             self.assertIn('is %s cannot be hard-rebooted' % status, why)
 
-    def test_server_that_no_host_has(self) -> None:
+    def test_server_without_host_is_left_to_release(self) -> None:
         why, = self.look(**{'status': 'SHELVED_OFFLOADED',
                             'OS-EXT-SRV-ATTR:host': None}).refusals
         self.assertIn('openstack bdm release', why)
 
-    def test_server_that_is_changing(self) -> None:
+    def test_busy_server_is_refused(self) -> None:
         plan = self.look(**{'OS-EXT-STS:task_state': 'rebooting_hard'})
         self.assertEqual(
             ['an operation on it is in progress (rebooting_hard)'],
             plan.refusals)
         self.assertEqual([], plan.findings)
 
-    def test_what_another_command_frees(self) -> None:
+    def test_stuck_volume_does_not_prevent_the_reboot(self) -> None:
         second = self.cloud.attach(self.alpha, 'second')
         self.cloud.volumes[second]['status'] = 'detaching'
         plan = self.look()
@@ -77,7 +77,7 @@ class LookTest(RebootCase):
             status='reserved', connection_info={})
         return second
 
-    def test_what_only_reserves_does_not_stop_it(self) -> None:
+    def test_reserved_volume_does_not_prevent_the_reboot(self) -> None:
         second = self.half_shelve()
         plan = self.look()
         self.assertEqual(
@@ -85,7 +85,7 @@ class LookTest(RebootCase):
             ([i.volume for i in plan.findings],
              [(i.volume, i.reason) for i in plan.others], plan.refusals))
 
-    def test_half_moved_does_not_stop_it(self) -> None:
+    def test_half_moved_disk_does_not_prevent_the_reboot(self) -> None:
         second = self.cloud.attach(self.alpha, 'second')
         self.cloud.half_move(second)
         plan = self.look()
@@ -94,7 +94,7 @@ class LookTest(RebootCase):
             ([i.volume for i in plan.findings],
              [(i.volume, i.reason) for i in plan.others], plan.refusals))
 
-    def test_what_only_reserves_is_no_reason_to_reboot(self) -> None:
+    def test_reserved_volume_alone_is_no_reason_to_reboot(self) -> None:
         self.cloud.mappings[self.alpha].clear()
         second = self.half_shelve()
         why, = self.look().refusals
@@ -131,7 +131,7 @@ class RunTest(RebootCase):
         return [str(r) for r in reboot.Reboot(
             cloud, timeout, plan, False).make()]
 
-    def test_waits_until_it_is_over(self) -> None:
+    def test_command_waits_until_the_reboot_ends(self) -> None:
         self.assertEqual(['removed'], self.run_reboot(
             'reboot_pending_hard', 'reboot_started_hard', None))
         self.assertEqual(
@@ -139,7 +139,7 @@ class RunTest(RebootCase):
             self.told[:1])
         self.assertEqual(1, self.cloud.asked('POST'))
 
-    def test_not_over_in_time(self) -> None:
+    def test_reboot_that_does_not_end_is_unanswered(self) -> None:
         exc = self.assertRaises(
             errors.Unanswered, self.run_reboot,
             *['reboot_started_hard'] * 20, timeout=10)
@@ -147,7 +147,7 @@ class RunTest(RebootCase):
                       str(exc))
         self.assertEqual(10.0, self.time)
 
-    def test_what_is_not_known_afterwards(self) -> None:
+    def test_server_lost_after_the_reboot_is_unanswered(self) -> None:
         """Report no answer if the server is gone, hidden, or gone before
         the stop: "refused" and "not found" would mean that nothing changed.
         """

@@ -56,27 +56,27 @@ class CheckTest(ReleaserCase):
             user, is_same_cloud=is_same_cloud).check)
         self.assertIn(words, str(exc))
 
-    def test_member(self) -> None:
+    def test_member_is_refused(self) -> None:
         self.assert_refused('admin role', user='member')
 
-    def test_silent_cell(self) -> None:
+    def test_silent_cell_is_refused(self) -> None:
         self.cloud.silent_hosts = ['compute7']
         self.assert_refused('compute7')
 
-    def test_server_of_a_silent_cell(self) -> None:
+    def test_server_of_a_silent_cell_is_refused(self) -> None:
         volume = self.orphan()
         self.cloud.silent_servers = [self.alpha]
         exc = self.assertRaises(
             errors.Refused, self.releaser().plan, [Target(volume)])
         self.assertIn(self.alpha, str(exc))
 
-    def test_another_region(self) -> None:
+    def test_other_region_is_refused(self) -> None:
         for volume in (self.disk, self.other):
             self.cloud.lose_volume(volume)
         for is_same_cloud in (False, True):
             self.assert_refused('another region', is_same_cloud=is_same_cloud)
 
-    def test_another_region_since_the_audit(self) -> None:
+    def test_proof_of_the_audit_is_not_reused(self) -> None:
         """Check that a proof from the audit is not reused for a change."""
         seen = self.seen_by()
         self.assertEqual([], list(CloudAudit(
@@ -96,7 +96,7 @@ class EmptyNovaTest(ReleaserCase):
         for server in (self.alpha, self.beta):
             self.cloud.lose_server(server)
 
-    def test_word_of_the_operator(self) -> None:
+    def test_release_needs_the_same_cloud_option(self) -> None:
         """Need it also if Cinder names a server that Nova has deleted: a
         project can create such an attachment.
         """
@@ -109,7 +109,7 @@ class EmptyNovaTest(ReleaserCase):
 
 class ResolveTest(ReleaserCase):
 
-    def test_attachment_or_volume(self) -> None:
+    def test_id_is_of_an_attachment_or_a_volume(self) -> None:
         attachment = loopback.uid('attachment of disk')
         for name, target in (
                 (attachment, Target(self.disk, attachment)),
@@ -118,7 +118,7 @@ class ResolveTest(ReleaserCase):
                 ('{%s}' % self.disk, Target(self.disk))):
             self.assertEqual(target, self.releaser().resolve(name))
 
-    def test_neither(self) -> None:
+    def test_unknown_id_is_bad_input(self) -> None:
         for name in (loopback.uid('nothing'), self.alpha, 'a/../b?c'):
             exc = self.assertRaises(
                 errors.BadInput, self.releaser().resolve, name)
@@ -148,7 +148,7 @@ class SecondNovaTest(ReleaserCase):
         # Requested once, by the first check.
         self.assertEqual(1, self.cloud.asked('os-services'))
 
-    def test_what_nova_says_of_the_server(self) -> None:
+    def test_only_a_deleted_server_needs_no_look(self) -> None:
         """Check it also for an attachment without a host."""
         volume = self.orphan()
         record = self.cloud.attachments[loopback.uid('attachment of orphan')]
@@ -166,7 +166,7 @@ class SecondNovaTest(ReleaserCase):
                              (step.call, step.needs_look))
             self.assertIn(words, step.explanation)
 
-    def test_a_server_of_this_nova(self) -> None:
+    def test_server_of_this_nova_needs_no_release(self) -> None:
         self.cloud.attachments[loopback.uid('attachment of disk')].update(
             host='elsewhere')
         step, = self.steps(self.disk)
@@ -183,7 +183,7 @@ class PlanTest(ReleaserCase):
         return [(s.call and str(s.call), s.attachment_id)
                 for s in releaser.plan(targets)]
 
-    def test_one_step_however_often_it_is_asked_for(self) -> None:
+    def test_repeated_targets_give_one_step(self) -> None:
         volume = self.orphan()
         attachment = loopback.uid('attachment of orphan')
         self.assertEqual(
@@ -191,19 +191,19 @@ class PlanTest(ReleaserCase):
             self.steps(Target(volume), Target(volume, attachment),
                        Target(volume)))
 
-    def test_what_does_not_exist(self) -> None:
+    def test_missing_attachment_or_volume_gives_no_call(self) -> None:
         for target in (Target(self.orphan(), loopback.uid('nothing')),
                        Target(loopback.uid('nothing'))):
             self.assertEqual([(None, None)], self.steps(target))
 
-    def test_claim_of_a_server_without_an_attachment(self) -> None:
+    def test_volume_that_a_server_claims_is_kept(self) -> None:
         volume = self.orphan()
         self.cloud.mapping(self.alpha, volume)
         self.assertEqual(
             [(None, loopback.uid('attachment of orphan'))],
             self.steps(Target(volume)))
 
-    def test_claim_that_is_over_since_the_list(self) -> None:
+    def test_claim_of_a_server_is_read_again(self) -> None:
         """Request a server that an attachment names once more."""
         volume = self.orphan()
         self.cloud.mapping(self.alpha, volume)
@@ -214,7 +214,7 @@ class PlanTest(ReleaserCase):
             [('attachment delete', loopback.uid('attachment of orphan'))],
             self.steps(Target(volume)))
 
-    def test_stale_attachment_of_a_server_without_a_host(self) -> None:
+    def test_stale_attachment_is_deleted_only_without_a_host(self) -> None:
         volume = self.cloud.volume('stale', 'in-use')
         stale = self.cloud.attachment('stale', self.alpha, volume)
         self.assertEqual([(None, stale)], self.steps(Target(volume)))
@@ -223,7 +223,7 @@ class PlanTest(ReleaserCase):
         self.assertEqual([('attachment delete', stale)],
                          self.steps(Target(volume)))
 
-    def test_more_stale_attachments_than_a_reboot_deletes(self) -> None:
+    def test_stale_attachments_over_the_limit_are_deleted(self) -> None:
         volumes = [self.cloud.volume('stale-%d' % n, 'reserved')
                    for n in range(10)]
         for volume in volumes:
@@ -275,7 +275,7 @@ class ActTest(ReleaserCase):
                 self.release(Target(volume, loopback.uid(
                     'attachment of orphan-%d' % number))), number)
 
-    def test_answered_and_not_as_it_was_to_be(self) -> None:
+    def test_unexpected_state_after_the_call_is_a_failure(self) -> None:
         """Fail if the attachment stays, or the volume is gone or in
         another state.
         """
@@ -295,7 +295,7 @@ class ActTest(ReleaserCase):
             self.assertEqual([(False, 'failed: ' + text)],
                              self.release(Target(self.volume)))
 
-    def test_answer_that_is_lost(self) -> None:
+    def test_lost_answer_is_unknown(self) -> None:
         """Report "unknown", not "failed": the call may have succeeded."""
         for number, trouble in enumerate((504, 500, 503)):
             volume = self.orphan('lost-%d' % number)
@@ -309,7 +309,7 @@ class ActTest(ReleaserCase):
                           text)
             self.cloud.calm()
 
-    def test_not_read_back(self) -> None:
+    def test_result_that_is_not_read_back_is_unknown(self) -> None:
         def stop() -> None:
             self.cloud.on('GET ', lambda: wire.page(503))
 
@@ -318,7 +318,7 @@ class ActTest(ReleaserCase):
         self.assertFalse(done)
         self.assertIn('unknown: Cinder has accepted the request', text)
 
-    def test_completed_and_not_deleted(self) -> None:
+    def test_completed_attachment_not_deleted_is_unknown(self) -> None:
         """Do not report "failed": the attachment has changed."""
         record = self.cloud.attachments[self.attachment]
         for status in (403, 409):
@@ -330,7 +330,7 @@ class ActTest(ReleaserCase):
             self.assertIn('unknown: the attachment is now attached', text)
             self.assertIn(str(status), text)
 
-    def test_changed_since_the_plan(self) -> None:
+    def test_changed_volume_or_attachment_is_skipped(self) -> None:
         """Change it before the operator says yes."""
         volume = self.cloud.volumes[self.volume]
         record = self.cloud.attachments[self.attachment]
@@ -357,7 +357,7 @@ class ActTest(ReleaserCase):
 class RequestsTest(ReleaserCase):
     """Requests of each call; the back end must be told the same."""
 
-    def test_every_call(self) -> None:
+    def test_each_call_sends_its_requests(self) -> None:
         connector = {'host': 'compute1', 'ip': '127.0.0.1'}
         record = loopback.uid('attachment of disk')
         volume, attachment = '/volumes/' + self.disk, '/attachments/' + record
@@ -419,13 +419,13 @@ class TerminateTest(ReleaserCase):
     def status(self) -> Any:
         return self.cloud.volumes[self.volume]['status']
 
-    def test_done(self) -> None:
+    def test_volume_is_reserved_before_the_call(self) -> None:
         self.assertEqual((True, 'released: the volume is available'),
                          self.terminate())
         self.assertEqual(['os-reserve', 'os-terminate_connection'],
                          self.calls)
 
-    def test_not_begun_or_given_back(self) -> None:
+    def test_failed_call_returns_the_reservation(self) -> None:
         """Fail if it was reserved or attached first, if its attachments
         are not known, or if the call is refused.
         """
@@ -472,13 +472,13 @@ class TerminateTest(ReleaserCase):
         self.assertEqual((True, ['os-force_detach'], 'available'),
                          (result.is_well, self.calls, self.status()))
 
-    def test_perhaps_done(self) -> None:
+    def test_uncertain_call_leaves_the_volume_attaching(self) -> None:
         """Leave it attaching: a server that got it now could lose it."""
         self.on('os-terminate_connection', lambda: (500, {
             'computeFault': {'message': 'RPC timed out'}}))
         self.assert_left_attaching('os-reserve')
 
-    def test_not_known_who_has_it_and_not_given_back(self) -> None:
+    def test_failed_unreserve_leaves_the_volume_attaching(self) -> None:
         self.on('os-reserve', lambda: self.cloud.on(
             'GET .*/attachments', lambda: wire.page(503)))
         self.cloud.on('POST .*/action', lambda: FORBIDDEN
@@ -494,17 +494,17 @@ class ConnectorTest(unit_base.TestCase):
             file.write(content)
         return release.read_connector(path)
 
-    def test_none(self) -> None:
+    def test_none_stands_for_no_connector(self) -> None:
         self.assertEqual(Connector(is_none=True),
                          release.read_connector('none'))
 
-    def test_as_nova_manage_prints_it(self) -> None:
+    def test_output_of_nova_manage_is_read(self) -> None:
         connector = {'host': 'compute1', 'ip': '127.0.0.1',
                      'multipath': False}
         self.assertEqual(connector,
                          self.connector(json.dumps(connector)).data)
 
-    def test_bad_input(self) -> None:
+    def test_connector_without_host_or_address_is_refused(self) -> None:
         for content, words in (
                 ('', 'Expecting value'), ('{', 'Expecting property name'),
                 ('{}', 'it names no host'), ('"none"', 'it names no host'),

@@ -392,7 +392,7 @@ class RefusalsTest(base.TestCase):
 
     scenarios = base.scenarios(REFUSALS, 'attachments', 'world', 'words')
 
-    def test_refused(self) -> None:
+    def test_step_has_no_call_and_gives_advice(self) -> None:
         step = release_steps.decide(facts(self.attachments, **self.world))[0]
         self.assertIsNone(step.call)
         self.assertEqual('', step.expected)
@@ -405,7 +405,7 @@ class CallsTest(base.TestCase):
     scenarios = base.scenarios(
         CALLS, 'attachments', 'world', 'call', 'expected')
 
-    def test_called(self) -> None:
+    def test_step_has_its_call_and_expected_status(self) -> None:
         step = release_steps.decide(facts(self.attachments, **self.world))[0]
         self.assertEqual((self.call, self.expected),
                          (step.call, step.expected))
@@ -448,7 +448,7 @@ class WordsTest(base.TestCase):
 class WayOutTest(base.TestCase):
     """Advice for after the rollback of a detach."""
 
-    def test_it_depends_on_whether_a_host_has_the_server(self) -> None:
+    def test_advice_depends_on_the_host_of_the_server(self) -> None:
         for alive, words in ((ALIVE, 'openstack bdm clean alive'),
                              (SHELVED, 'can be released')):
             [step] = release_steps.decide(facts(

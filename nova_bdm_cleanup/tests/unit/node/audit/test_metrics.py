@@ -99,19 +99,19 @@ class TextTest(MetricsTestCase):
         path = pathlib.Path(__file__).with_name(name)
         self.assertEqual(path.read_text(encoding='utf-8'), text.decode())
 
-    def test_a_nova_compute_that_has_just_started(self):
+    def test_file_of_a_new_process_is_unchanged(self):
         self.assert_same('started.prom', self.text())
 
-    def test_everything(self):
+    def test_file_with_findings_is_unchanged(self):
         self.count()
         self.assert_same('enforce.prom', self.text(
             findings=FINDINGS, last_round=LAST_ROUND, removals=5))
 
-    def test_refused(self):
+    def test_file_of_refused_start_is_unchanged(self):
         self.count()
         self.assert_same('refused.prom', self.text(process=REFUSED))
 
-    def test_what_is_over_is_no_longer_there(self):
+    def test_earlier_findings_and_modes_are_dropped(self):
         before = self.text()
         self.text(findings=FINDINGS, last_round=LAST_ROUND)
         self.text(process=dataclasses.replace(
@@ -130,7 +130,7 @@ class TextTest(MetricsTestCase):
             self.assertRegex(family.documentation, r'^[A-Z].{15,}\.$')
 
     @promtool.needs_promtool
-    def test_promtool(self):
+    def test_promtool_accepts_the_file(self):
         self.assertEqual('', promtool.problems_of_metrics(self.text()))
         self.count()
         text = self.text(findings=FINDINGS, last_round=LAST_ROUND)
@@ -146,7 +146,7 @@ class CountersTest(MetricsTestCase):
             '__getitem__.side_effect': {
                 GROUP: mock.Mock(metrics_file=metrics_file)}.__getitem__})
 
-    def test_they_count_where_there_is_a_metrics_file(self):
+    def test_counters_count_only_with_a_metrics_file(self):
         self.assertIs(log_lines.Counters,
                       type(options.counters(self.conf(''))))
         counters = options.counters(self.conf('x.prom'))
@@ -155,7 +155,7 @@ class CountersTest(MetricsTestCase):
             [({'host': 'compute1', 'reason': 'stuck', 'trigger': 'start'},
               1.0)], self.samples('removals_total'))
 
-    def test_threads(self):
+    def test_no_count_of_a_thread_is_lost(self):
         def count():
             for _ in range(2000):
                 self.counters.count_removal(Reason.STUCK, 'start')
@@ -208,7 +208,7 @@ class FileTest(MetricsTestCase):
         self.assertEqual(['bdm.prom'],
                          os.listdir(os.path.dirname(self.path)))
 
-    def test_a_clock_that_was_ahead(self):
+    def test_removals_of_a_clock_ahead_count_for_an_hour(self):
         """Check that its removals are in the metric for an hour."""
         self.useFixture(base.NoSyncing())
         Journal(self.store, clock=lambda: time.time() + 10 ** 6).begin(

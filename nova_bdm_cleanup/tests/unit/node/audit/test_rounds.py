@@ -249,7 +249,7 @@ class RoundTestCase(base.TestCase):
 class HealthyTest(RoundTestCase):
     """Servers with healthy disks only."""
 
-    def test_one_line(self):
+    def test_healthy_round_logs_one_line(self):
         for number in range(100):
             self.node.server(number, disks=3)
         for _ in range(2):
@@ -311,7 +311,7 @@ class FindingTest(RoundTestCase):
                                  node.lose_volume('1-0')),
          ('WARNING', 'volume-missing'))), 'change', 'expected')
 
-    def test_life_cycle(self):
+    def test_finding_is_logged_once_and_so_is_its_end(self):
         uuid = self.node.server(1)
         self.node.server(2)
         level, reason = self.expected
@@ -346,7 +346,7 @@ class FindingTest(RoundTestCase):
 
 class ClockTest(RoundTestCase):
 
-    def test_a_clock_that_is_set_forward(self):
+    def test_clock_set_forward_does_not_add_a_round(self):
         """Check that two rounds a minute apart do not count as two."""
         self.node.server(1)
         self.node.lose_volume('1-0')
@@ -366,7 +366,7 @@ class NoFindingTest(RoundTestCase):
         self.uuid = self.node.server(1, disks=2)
         self.assertEqual([], self.events())
 
-    def test_under_way(self):
+    def test_operation_in_flight_is_no_finding(self):
         """Check operations in flight, and a mapping that was just created."""
         for status, disk in (
                 *((status, {}) for status in (
@@ -406,7 +406,7 @@ class OtherHostTest(RoundTestCase):
         self.node.set('1-0', attached_to=(
             make.attached_to(self.uuid, 'attachment-1-0', host),))
 
-    def test_an_attachment_of_a_host_that_the_server_has_left(self):
+    def test_disk_of_a_former_host_is_found(self):
         self.node.moved[self.uuid] = [self.move]
         self.attach_to(make.OTHER_HOST)
         self.assertEqual([('found', 'other-hosts-address', self.uuid)],
@@ -422,7 +422,7 @@ class OtherHostTest(RoundTestCase):
         self.attach_to(make.OTHER_HOST)
         self.assertEqual([], self.found())
 
-    def test_a_row_that_an_evacuation_has_not_written(self):
+    def test_row_not_written_by_an_evacuation_is_found(self):
         self.node.moved[self.uuid] = [self.move]
         self.node.set('1-0', status='reserved', attached_to=())
         del self.node.attachments['attachment-1-0']
@@ -461,7 +461,7 @@ class BusyTest(RoundTestCase):
         self.assertEqual([('found', 'volume-missing', self.uuid)],
                          self.events())
 
-    def test_a_server_that_is_gone(self):
+    def test_finding_of_a_deleted_server_is_gone(self):
         self.node.lose_volume('1-0')
         self.events()
         self.events()
@@ -485,7 +485,7 @@ class FailureTest(RoundTestCase):
              (TimedOut('too late'), 'timed-out'),
              (KeyError('odd'), 'step-failed'))])
 
-    def test_three_rounds_then_recovery(self):
+    def test_failed_rounds_keep_the_findings(self):
         uuid = self.node.server(1, disks=2)
         self.node.lose_volume('1-0')
         self.events()
@@ -537,7 +537,7 @@ class SlowTest(RoundTestCase):
         self.uuid = 'server-7'
         self.found = ('found', 'not-looked-at', self.uuid)
 
-    def test_all_others_are_looked_at(self):
+    def test_other_servers_are_looked_at(self):
         self.node.lose_volume('8-0')
         line = self.round()[-1]
         self.assertEqual(0, self.failed)
@@ -551,7 +551,7 @@ class SlowTest(RoundTestCase):
         self.assertEqual([('gone', 'not-looked-at', self.uuid)],
                          self.events())
 
-    def test_halves_and_less_and_less_time(self):
+    def test_list_is_halved_with_less_time_each(self):
         self.round()
         self.assertEqual(
             [60, 40, 30, 30, 15, 15, 7, 8, 4, 4, 2, 2, 1, 1],
@@ -564,7 +564,7 @@ class SlowTest(RoundTestCase):
         self.assertEqual(2, min(s for _, s in self.node.asked))
         self.assertEqual(0, self.failed)
 
-    def test_what_is_known_of_it_stays(self):
+    def test_known_findings_of_slow_server_stay(self):
         self.node.slow = set()
         self.node.lose_volume('7-0')
         self.events()
@@ -583,7 +583,7 @@ class SlowTest(RoundTestCase):
                           self.round()[-1]['text'])
             self.assertEqual(0, self.failed)
 
-    def test_all_volumes_take_long(self):
+    def test_round_fails_if_all_volumes_are_slow(self):
         self.node.slow = set(self.node.volumes)
         self.assertEqual('timed-out', self.round()[-1]['reason'])
         self.assertEqual(60, self.node.calls.count('volumes'))
@@ -614,7 +614,7 @@ class StoreTest(RoundTestCase):
         os.rename(self.path + '-away', self.path)
         self.assertEqual([('found', 'volume-missing', uuid)], self.events())
 
-    def test_a_reason_of_a_later_release(self):
+    def test_finding_with_an_unknown_reason_is_found_again(self):
         # The state of the store after a rollback to an older release.
         uuid = self.node.server(1, disks=2)
         self.node.lose_volume('1-0')
@@ -642,7 +642,7 @@ class SuspectCinderTest(RoundTestCase):
                          FIELDS(line)[:3])
         self.assertEqual((), self.store().findings())
 
-    def test_another_host_s_volume_proves_it(self):
+    def test_known_volume_of_another_host_is_proof(self):
         self.node.volumes['volume-x'] = make.volume(id='volume-x')
         self.node.others = ['volume-y', 'volume-z', 'volume-x']
         self.events()
@@ -669,7 +669,7 @@ class SuspectCinderTest(RoundTestCase):
             self.failed = 0
             self.assertEqual('cinder-unknown', self.round()[0]['reason'])
 
-    def test_not_asked_when_a_volume_is_known(self):
+    def test_no_witness_is_asked_for_if_a_volume_is_known(self):
         self.node.attach('1-0', 'server-1')
         self.node.failing['witnesses'] = AssertionError()
         self.events()
@@ -732,7 +732,7 @@ class NextRoundTest(base.TestCase):
                              - next_round(host, interval, later)) % interval)
 
     @hypothesis.given(host_names, intervals, moments, st.floats(0, 4.1e9))
-    def test_a_clock_that_was_set_back(self, host, interval, now, back):
+    def test_clock_set_back_is_detected(self, host, interval, now, back):
         then = next_round(host, interval, now)
         # While rounds succeed, the next one is never too far away.
         self.assertFalse(is_far(then - now, interval))

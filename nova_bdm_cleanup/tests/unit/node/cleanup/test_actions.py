@@ -40,7 +40,7 @@ class ReasonTest(base.TestCase):
         (actions.NotBegun(), Reason.STEP_FAILED),
         (KeyError('a bug'), Reason.STEP_FAILED))]
 
-    def test_reason(self):
+    def test_error_has_its_reason_code(self):
         self.assertIs(self.reason, actions.reason_of(
             self.error, triggers.HARD_REBOOT))
 
@@ -74,7 +74,7 @@ class ActionsTest(base.TestCase):
         self.assertRaises(actions.StepFailed, self.actions.power_off)
         self.assertEqual([None], handled)
 
-    def test_a_removal_is_logged_before_it_is_done(self):
+    def test_removal_is_logged_before_its_first_step(self):
         was_logged = []
         self.world.meanwhile['complete-claims'] = (
             lambda: was_logged.append('event=removing' in self.log.output))

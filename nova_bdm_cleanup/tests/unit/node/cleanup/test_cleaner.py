@@ -290,7 +290,7 @@ class SoftRebootTest(CleanerTestCase):
 
     TRIGGER = triggers.SOFT_REBOOT
 
-    def test_what_a_cleanup_would_remove(self):
+    def test_dangling_disks_are_not_connected(self):
         world = broken()
         self.assertEqual(DANGLING, self.clean(world))
         look = ['look', 'server', 'swaps', 'claims', 'moves']
@@ -301,7 +301,7 @@ class SoftRebootTest(CleanerTestCase):
         self.assert_untouched(world)
         self.assertEqual(DANGLING, self.clean(world, triggers.HARD_REBOOT))
 
-    def test_what_a_cleanup_would_leave(self):
+    def test_disks_that_a_cleanup_leaves_are_connected(self):
         for world, reason, count in (
                 # Attachments have a limit of their own.
                 (broken(), 'over-limit', 6),
@@ -311,7 +311,7 @@ class SoftRebootTest(CleanerTestCase):
                              self.clean(world, max_removals=2))
             self.assertEqual(count, self.withheld(reason))
 
-    def test_a_second_look_without_an_answer(self):
+    def test_failed_second_look_still_connects_none(self):
         world = broken(failing={'bdms': RuntimeError('conductor is away')})
         # The first look was answered, and not connecting does no harm.
         self.assertEqual(DANGLING, self.clean(world))
@@ -357,7 +357,7 @@ class StartTest(CleanerTestCase):
             self.assert_untouched(world)
             self.assertNotEqual(0, self.withheld('guest-running'))
 
-    def test_a_guest_whose_state_is_unknown(self):
+    def test_unknown_state_of_the_guest_changes_nothing(self):
         world = stopped(failing={'is-off': RuntimeError('libvirt is away')})
         # A neighbour has its volume.
         self.assertEqual({'bdm-9'}, self.clean(world))
@@ -374,7 +374,7 @@ class StartTest(CleanerTestCase):
         self.assertEqual(['host_boot'], [
             entry.record['trigger'] for entry in self.entries()])
 
-    def test_time_spent_on_asking(self):
+    def test_time_of_all_requests_is_added_up(self):
         world = stopped()
         self.assertEqual(0, self.cleaner_of(world).asking)
         now = itertools.count()
@@ -428,7 +428,7 @@ class MoveTest(CleanerTestCase):
         self.assertRaises(errors.Unreachable, self.preview, world)
         self.assertEqual('', self.log.output)
 
-    def test_what_is_not_going_to_be_removed(self):
+    def test_preview_shows_why_removals_are_withheld(self):
         for options, reason in (
                 ({'observe': True}, 'observe-mode'),
                 ({'max_removals': 1}, 'over-limit'),
@@ -472,7 +472,7 @@ class WitnessTest(CleanerTestCase):
 
     scenarios = base.scenarios(WITNESSES, 'world', 'removed', 'asked')
 
-    def test_what_goes(self):
+    def test_missing_volumes_go_only_with_a_witness(self):
         world = copy.deepcopy(self.world)
         self.assertEqual(self.removed, self.clean(world))
         self.assertEqual(self.removed, self.world.rows.keys() - world.rows)
@@ -565,7 +565,7 @@ class ActTest(CleanerTestCase):
 
     scenarios = base.scenarios(ACTS, 'world', 'expected', 'why')
 
-    def test_what_is_done(self):
+    def test_steps_are_done_in_their_order(self):
         world = copy.deepcopy(self.world)
         returned = self.clean(world)
         self.assertEqual(self.expected, [
@@ -615,7 +615,7 @@ class WholeTest(CleanerTestCase):
         self.assertEqual(frozenset(), self.clean(world))
         self.assertEqual([('look',)], world.timeline)
 
-    def test_guest_off_disconnected_row_gone_cinder_told(self):
+    def test_steps_of_one_disk_are_in_order(self):
         world = reset()
         self.clean(world)
         self.assertEqual(
@@ -677,7 +677,7 @@ class SecondLookTest(CleanerTestCase):
     scenarios = base.scenarios(
         CHANGES, 'change', 'returned', 'removed', 'number', 'why')
 
-    def test_second_look(self):
+    def test_changed_records_are_left_alone(self):
         world = world_of([disk(4), disk(5), disk(8)],
                          [free(4), free(5), volume(7), volume(8)],
                          [record(4), record(7)])
@@ -721,7 +721,7 @@ class FailingStepTest(CleanerTestCase):
     scenarios = [(call[0], {'call': call, 'last': last, 'event': event})
                  for call, last, event in FAILURES]
 
-    def test_the_chain_of_one_disk_stops_where_it_fails(self):
+    def test_failing_step_stops_the_chain_of_its_disk(self):
         world = world_of([disk(4), disk(2)], [free(4)], [record(4)],
                          failing={self.call: RuntimeError('no luck')})
         # The driver does not connect it again, whichever step failed.
@@ -754,7 +754,7 @@ class FailingStepTest(CleanerTestCase):
 class FailureTest(CleanerTestCase):
     """Steps that a cleanup leaves undone, and the next one completes."""
 
-    def test_a_sibling_that_stays_and_cinder_is_not_told(self):
+    def test_attachment_stays_while_a_sibling_stays(self):
         def siblings(**others):
             return world_of([disk(4), disk(4, uuid='bdm-5')], [free(4)],
                             [record(4)], **others)
@@ -772,7 +772,7 @@ class FailureTest(CleanerTestCase):
             self.assertEqual({'bdm-4', 'bdm-5'}, self.clean(world))
             self.assertEqual([], deeds(world))
 
-    def test_a_cinder_that_becomes_suspect(self):
+    def test_cinder_suspect_in_second_look_removes_nothing(self):
         # A different Cinder answers the second look.
         world = world_of([disk(1), disk(2)], [volume(8)],
                          witnesses=('volume-8',))
@@ -781,7 +781,7 @@ class FailureTest(CleanerTestCase):
         self.assertEqual([], deeds(world))
         self.assertEqual(2, self.withheld('cinder-suspect'))
 
-    def test_who_needs_the_disk_is_undecided(self):
+    def test_undecided_neighbour_leaves_the_disk_connected(self):
         """Check that nothing is disconnected, and Cinder is not told, yet."""
         for world in (
                 reset(undecided={'volume-4'}),
@@ -797,7 +797,7 @@ class FailureTest(CleanerTestCase):
             self.assertEqual({'bdm-root'}, set(world.rows))
             self.assertEqual({}, world.attachments)
 
-    def test_what_was_attached_before_queens_stays_in_cinder(self):
+    def test_attachment_from_before_queens_stays_in_cinder(self):
         world = world_of([disk(6, attachment_id=None)], [free(6)],
                          [record(6, connected=False)])
         self.assertEqual({'bdm-6'}, self.clean(world))
@@ -834,7 +834,7 @@ class PropertiesTest(CleanerTestCase):
 class AddressTest(CleanerTestCase):
     """Disks that the driver is not given, by the rule of addresses."""
 
-    def test_rows_that_cannot_be_read(self):
+    def test_unread_rows_connect_only_what_cinder_attaches(self):
         """Give the driver what Cinder shows attached, and nothing else."""
         world = broken(failing={'claims': RuntimeError('conductor is away')})
         self.assertEqual({'bdm-2', 'bdm-3', 'bdm-5', 'bdm-9'},
@@ -842,7 +842,7 @@ class AddressTest(CleanerTestCase):
         line = self.lines(event='not-connected', volume='volume-3')[0]
         self.assertIn('conductor is away', line)
 
-    def test_silence_and_rows_that_cannot_be_read(self):
+    def test_no_answer_and_unread_rows_connect_nothing(self):
         world = broken(failing={
             'look': errors.Unreachable('no route'),
             'claims': RuntimeError('conductor is away')})
@@ -865,13 +865,13 @@ class AddressTest(CleanerTestCase):
         self.clean(world)
         self.assertEqual(['destroy bdm-4'], deeds(world))
 
-    def test_what_is_left_out_has_an_event(self):
+    def test_disk_not_connected_has_an_event(self):
         world = broken(failing={'look': errors.Unreachable('no route')})
         self.clean(world)
         self.assertEqual(['bdm-9'], [
             f.bdm.uuid for f, _ in world.reported[Kind.NOT_CONNECTED]])
 
-    def test_an_event_that_cannot_be_written(self):
+    def test_unwritten_event_is_logged_once(self):
         world = broken(failing={
             'look': errors.Unreachable('no route'),
             'report did not connect': RuntimeError('no action')})
@@ -891,7 +891,7 @@ class LeftEventTest(CleanerTestCase):
     def test_nothing_is_left(self):
         self.assertEqual([], self.left(broken()))
 
-    def test_withheld(self):
+    def test_withheld_removal_has_an_event(self):
         for limit in ({'max_removals': 1}, {'max_removals_per_hour': 1}):
             self.assertEqual(
                 {('volume-4', 'over-limit'), ('volume-2', 'over-limit')},
@@ -914,7 +914,7 @@ class LeftEventTest(CleanerTestCase):
                          self.left(world))
         self.assertEqual(1, len(world.reported[Kind.REMOVED]))
 
-    def test_no_answer(self):
+    def test_missing_answer_has_an_event(self):
         world = broken(failing={'look': errors.Unreachable('no route')})
         self.assertEqual([(None, 'cinder-unknown')], self.left(world))
 
@@ -923,12 +923,12 @@ class LeftEventTest(CleanerTestCase):
             [('volume-4', 'journal-unwritable')],
             self.left(world_of([disk(4)], [free(4)]), store=self.unusable()))
 
-    def test_in_mode_observe_nova_is_left_as_it_is(self):
+    def test_observe_mode_writes_no_event(self):
         for failing in ({}, {'look': errors.Unreachable('no route')}):
             world = broken(failing=failing)
             self.assertEqual([], self.left(world, observe=True))
 
-    def test_not_in_a_soft_reboot(self):
+    def test_soft_reboot_writes_no_event(self):
         self.assertEqual([], self.left(broken(), triggers.SOFT_REBOOT))
 
 
@@ -946,7 +946,7 @@ class LimitTest(CleanerTestCase):
                 ['delete-attachment attachment-7',
                  'delete-attachment attachment-8'], deeds(world))
 
-    def test_of_many_attachments_none_goes_and_few_are_told(self):
+    def test_attachments_over_limit_stay_and_few_are_logged(self):
         world = broken()
         for number in range(300):
             one = record(7, id='many-%03d' % number, **RESERVED)
@@ -983,7 +983,7 @@ class LimitTest(CleanerTestCase):
                 if not is_done:
                     self.assertEqual([], world.changes)
 
-    def test_who_is_charged(self):
+    def test_removals_are_charged_to_project_or_host(self):
         """Check what is left of the hour after another cleanup."""
         for first, then, project, is_done in (
                 (triggers.HARD_REBOOT, triggers.HARD_REBOOT, 'another', True),
@@ -1042,7 +1042,7 @@ class ShutdownTest(CleanerTestCase):
             self.assertEqual(8 if trigger.finds_stale else 6,
                              self.withheld('shutting-down'))
 
-    def test_it_begins_before_the_second_look(self):
+    def test_shutdown_before_second_look_removes_nothing(self):
         for trigger, call in ((triggers.HARD_REBOOT, 'power-off'),
                               (triggers.START, 'bdms')):
             world = broken(running=trigger.guest_is_on)
@@ -1052,7 +1052,7 @@ class ShutdownTest(CleanerTestCase):
             self.assertEqual([], deeds(world))
             self.assertEqual(8, self.withheld('shutting-down'))
 
-    def test_it_begins_after_the_first_disk(self):
+    def test_shutdown_after_the_first_disk_keeps_the_others(self):
         world = world_of([disk(2), disk(3)], [free(2), free(3)], [record(2)])
         world.meanwhile['destroy'] = functools.partial(
             setattr, world, 'shutting_down', True)

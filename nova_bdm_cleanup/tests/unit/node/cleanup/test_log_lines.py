@@ -82,11 +82,11 @@ class LevelTest(AuditTestCase):
             (self.level, event, self.reason.value, 'a sentence'),
             (line['level'], line['event'], line['reason'], line['text']))
 
-    def test_kept(self):
+    def test_kept_finding_has_its_level(self):
         self.audit.plan(facts.Plan((finding(self.reason, action=False),)))
         self.assert_told('kept')
 
-    def test_found(self):
+    def test_finding_of_a_round_has_its_level(self):
         self.audit.found(finding(self.reason, action=False))
         self.assert_told('found')
 
@@ -99,7 +99,7 @@ class WithheldTest(AuditTestCase):
             'why': why, 'level': logging.getLevelName(why.level)})
         for why in guards.WORDS]
 
-    def test_withheld(self):
+    def test_line_has_code_and_words_of_the_reason(self):
         self.audit.plan(facts.Plan((
             finding(Reason.VOLUME_MISSING, withheld=self.why),)))
         line = self.line()
@@ -197,7 +197,7 @@ class EventTest(AuditTestCase):
             'subject': subject, 'words': words})
         for event, name, tell, levels, subject, words in LINES]
 
-    def test_line(self):
+    def test_line_has_level_subject_and_words(self):
         self.tell(self.audit)
         line = self.line()
         self.assertEqual(
@@ -211,18 +211,18 @@ class EventTest(AuditTestCase):
 class LineTest(AuditTestCase):
     """Unusual content of a line."""
 
-    def test_what_is_due_is_told_when_it_happens(self):
+    def test_due_removal_is_not_logged_in_advance(self):
         self.audit.plan(facts.Plan((finding(Reason.VOLUME_MISSING),)))
         self.assertEqual('', self.logger.output)
 
-    def test_removing_a_mapping_without_attachment(self):
+    def test_missing_attachment_is_not_printed(self):
         bdm = make.bdm(attachment_id=None)
         self.audit.removing(facts.Finding(
             Reason.VOLUME_MISSING, 'a sentence', bdm=bdm,
             decision=make.REMOVE))
         self.assertNotIn('None', self.line()['text'])
 
-    def test_no_request(self):
+    def test_missing_request_id_is_a_dash(self):
         log_lines.LogLines(None, None, triggers.HARD_REBOOT).finished(
             1, 0, 0.1, 'x')
         self.assertEqual('-', self.line()['request_id'])
@@ -252,7 +252,7 @@ class CountTest(AuditTestCase):
              for reason, number in numbers.items()}, self.counters.refusals)
         self.assertEqual({}, self.counters.removals)
 
-    def test_withheld(self):
+    def test_each_withheld_finding_is_counted(self):
         self.audit.plan(facts.Plan((
             finding(Reason.VOLUME_MISSING, withheld=Reason.OBSERVE_MODE),
             finding(Reason.VOLUME_AVAILABLE, withheld=Reason.OBSERVE_MODE),
@@ -265,7 +265,7 @@ class CountTest(AuditTestCase):
         # The other attachments share one line.
         self.assertEqual(3 + 1 + 5, len(self.logger.output.splitlines()))
 
-    def test_skipped_and_failed(self):
+    def test_skipped_and_failed_steps_are_counted(self):
         self.audit.skipped(Reason.CINDER_UNKNOWN, RuntimeError('no'))
         for what in (finding(Reason.VOLUME_MISSING), None):
             self.audit.failed(what, Reason.STEP_FAILED, 'claim',
@@ -275,14 +275,14 @@ class CountTest(AuditTestCase):
         self.assertRefused(cinder_unknown=1, step_failed=2, timed_out=99,
                            cinder_suspect=1)
 
-    def test_removed(self):
+    def test_each_removal_is_counted_by_trigger(self):
         self.audit.removed(finding(Reason.VOLUME_MISSING), 'x')
         self.audit.removed(STALE, 'x')
         self.assertEqual({('volume-missing', 'hard_reboot'): 1,
                           ('stale-attachment', 'hard_reboot'): 1},
                          self.counters.removals)
 
-    def test_what_is_only_told(self):
+    def test_other_log_lines_are_not_counted(self):
         for told in (self.audit.found, self.audit.gone):
             told(finding(Reason.VOLUME_MISSING, action=False))
         self.audit.audited('servers: 7')
@@ -290,7 +290,7 @@ class CountTest(AuditTestCase):
         self.audit.removing(finding(Reason.VOLUME_MISSING))
         self.assertRefused()
 
-    def test_nothing_is_counted_unless_it_is_wanted(self):
+    def test_nothing_is_counted_by_default(self):
         lines = log_lines.LogLines(None, 'req-1', triggers.START)
         lines.skipped(Reason.CINDER_UNKNOWN, RuntimeError('no'))
         lines.removed(finding(Reason.VOLUME_MISSING), 'x')
@@ -304,7 +304,7 @@ class SecretTest(AuditTestCase):
     scenarios = [(text.replace('\n', ' '), {'text': text, 'secret': secret})
                  for text, secret in SECRETS]
 
-    def test_secret(self):
+    def test_secret_is_masked_in_every_line(self):
         error = RuntimeError(
             'could not log in: %s' % self.text % self.secret)
         self.audit.skipped(Reason.STEP_FAILED, error)
@@ -320,12 +320,12 @@ class SecretTest(AuditTestCase):
 class MaskingTest(base.TestCase):
     """Masking, which leaves other text readable."""
 
-    def test_advice_survives(self):
+    def test_advice_is_not_masked(self):
         for text in ('set [service_user] send_service_user_token to true',
                      'volume 5ad6 is in-use', 'no route to host'):
             self.assertEqual(text, log_lines.masked(RuntimeError(text)))
 
-    def test_tracebacks_do_not(self):
+    def test_traceback_is_cut(self):
         # The format of os-brick's ExceptionChainer.
         text = ('\nChained Exception #1\n'
                 '\tTraceback (most recent call last):\n'

@@ -53,7 +53,7 @@ class SettlingTest(CleanerTestCase):
         self.assert_untouched(world)
         self.assertTrue(world.running)
 
-    def test_what_was_just_detached_goes_when_it_is_old_enough(self):
+    def test_detached_disk_goes_after_the_settle_time(self):
         world = detached()
         self.assertEqual({'bdm-1'}, self.clean(world))
         self.assertEqual([7.0], self.waited)
@@ -64,7 +64,7 @@ class SettlingTest(CleanerTestCase):
         line, = self.lines(event='waiting', volume='volume-1')
         self.assertIn('7.0 s', line)
 
-    def test_what_is_old_is_not_waited_for(self):
+    def test_old_records_are_not_waited_for(self):
         for world in (detached(10), detached(86400),
                       # Only what would be removed counts.
                       world_of([disk(1, updated_at=make.ago(1))],
@@ -121,12 +121,12 @@ class SettlingTest(CleanerTestCase):
         self.assertIn('(timed-out)', line)
         self.assertIn('[bdm_cleanup] settle_time', line)
 
-    def test_a_clock_that_is_ahead(self):
+    def test_clock_ahead_causes_a_second_wait(self):
         world = detached(-3)
         self.assertEqual({'bdm-1'}, self.clean(world))
         self.assertEqual([10.0, 3.0], self.waited)
 
-    def test_what_always_changes_is_withheld(self):
+    def test_volume_that_keeps_changing_is_withheld(self):
         world = detached()
         act = world.call
 
@@ -167,7 +167,7 @@ class SettlingTest(CleanerTestCase):
         self.assertEqual([], self.waited)
         self.assertEqual({'bdm-1'}, cleaner.removed)
 
-    def test_no_answer_after_the_wait(self):
+    def test_no_answer_after_the_wait_removes_nothing(self):
         world = detached()
         world.meanwhile['wait'] = lambda: world.failing.update(
             look=errors.Unreachable('no route'))
@@ -183,7 +183,7 @@ class SettlingTest(CleanerTestCase):
         self.assert_untouched(world)
         self.assertEqual(1, self.withheld(Reason.REBOOT_LOST))
 
-    def test_what_changes_after_the_guest_is_off_is_withheld(self):
+    def test_volume_changed_after_power_off_is_withheld(self):
         world = detached(60)
         world.meanwhile['power-off'] = lambda: world.volumes.update({
             'volume-1': dataclasses.replace(

@@ -34,14 +34,14 @@ class TriggersTest(base.TestCase):
         self.assertEqual((triggers.HARD_REBOOT, triggers.SOFT_REBOOT),
                          triggers.ALWAYS_ON)
 
-    def test_who_is_charged(self) -> None:
+    def test_host_is_charged_for_what_no_member_requests(self) -> None:
         """Check that a project pays for what its members can ask for."""
         self.assertEqual(
             {'host_boot', 'return', 'live_migration', 'audit'},
             {each.name for each in (*triggers.TRIGGERS, triggers.AUDIT)
              if each.payer is triggers.Payer.HOST})
 
-    def test_what_no_limit_of_others_stops(self) -> None:
+    def test_finish_and_evacuate_are_charged_to_the_server(self) -> None:
         self.assertEqual(
             [triggers.FINISH, triggers.EVACUATE],
             [each for each in triggers.TRIGGERS

@@ -61,6 +61,6 @@ class TableTest(base.TestCase):
             self.assertEqual(len(table.TABLE.header), len(line))
             self.assertTrue(all(line), line)
 
-    def test_it_needs_no_nova(self) -> None:
+    def test_table_needs_no_nova(self) -> None:
         for module in (table, wrapping):
             self.assertNotIn('from nova.', inspect.getsource(module))

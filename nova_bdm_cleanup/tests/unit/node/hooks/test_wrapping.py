@@ -89,7 +89,7 @@ class WrapperTest(base.TestCase):
                     itertools.permutations(rows), 5040)}
             self.assertEqual(1, len(seen), method.name)
 
-    def test_every_order_of_the_wrappers_on_each_method(self) -> None:
+    def test_handlers_run_once_in_every_order(self) -> None:
         """Check that each handler runs once, however Nova passes arguments."""
         for method in {hook.method for hook in HOOKS}:
             wrappers = wrapping.wrappers_for(
@@ -122,7 +122,7 @@ class WrapperTest(base.TestCase):
                 {'bdms', *(wrapper.handler for wrapper in wrappers)},
                 set(bdms))
 
-    def test_what_is_left_to_its_default(self) -> None:
+    def test_omitted_argument_keeps_its_default(self) -> None:
         method = table.BLOCK_DEVICE_INFO
         wrappers = wrapping.wrappers_for(
             [hook for hook in HOOKS if hook.method is method], TRIGGERS)
@@ -132,7 +132,7 @@ class WrapperTest(base.TestCase):
                              set(got['bdms']))
             self.assertIs(False, got['refresh_conn_info'])
 
-    def test_the_whole_table_backwards(self) -> None:
+    def test_order_of_the_table_does_not_matter(self) -> None:
         """Check that both orders of the table wrap the same methods."""
         wrappers = wrapping.wrappers_for(HOOKS, TRIGGERS)
         for order in (wrappers, wrappers[::-1]):

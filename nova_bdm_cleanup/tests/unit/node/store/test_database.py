@@ -120,7 +120,7 @@ class FilesTest(StoreTest):
                 os.rename(target, path)
         self.assertEqual([1], self.things())
 
-    def test_what_others_can_change(self):
+    def test_store_writable_by_others_is_refused(self):
         self.add(1)
         for mode in (0o770, 0o707, 0o1777):
             os.chmod(self.directory, mode)
@@ -130,7 +130,7 @@ class FilesTest(StoreTest):
             os.chmod(self.path, mode)
             self.assertRefused('%04o' % mode, 'chmod 0600')
 
-    def test_of_another_user(self):
+    def test_store_of_another_user_is_refused(self):
         self.add(1)
         with mock.patch.object(os, 'geteuid', autospec=True,
                                return_value=4321):
@@ -139,7 +139,7 @@ class FilesTest(StoreTest):
             if os.getuid() == 0:
                 self.assertRefused('belongs to user 0 and not to user 4321')
 
-    def test_places_where_no_file_can_be(self):
+    def test_impossible_path_is_refused_with_a_remedy(self):
         os.rmdir(os.path.dirname(self.directory))
         self.assertRefused(os.strerror(errno.ENOENT), 'create its directory')
         os.mkdir(os.path.dirname(self.directory))
@@ -155,7 +155,7 @@ class FilesTest(StoreTest):
                         number, os.strerror(number), self.path)):
                 self.assertRefused(os.strerror(number), remedy)
 
-    def test_no_permission(self):
+    def test_missing_permission_is_explained(self):
         if os.geteuid() != 0:
             self.skipTest('needs a second user')
         os.chmod(os.path.dirname(self.directory), 0o711)  # noqa: S103
@@ -192,7 +192,7 @@ class FilesTest(StoreTest):
         self.assertEqual([1], self.things())
         self.assertEqual(before, self.contents())
 
-    def test_a_writer_killed_half_way(self):
+    def test_change_of_a_killed_writer_is_rolled_back(self):
         """Check that the owner rolls the change back, and root does not."""
         self.add(1)
         process = subprocess.run([sys.executable, '-c', (
@@ -213,7 +213,7 @@ class FilesTest(StoreTest):
         self.assertEqual([1], self.things())
         self.assertEqual(1, len(self.contents()))
 
-    def test_relative_path(self):
+    def test_relative_path_survives_a_chdir(self):
         os.mkdir(self.directory)
         self.addCleanup(os.chdir, os.getcwd())
         os.chdir(self.directory)
@@ -279,7 +279,7 @@ class VersionsTest(StoreTest):
                 self.assertRefused('it is of version 99', 'install the '
                                    'release that wrote it', func=func)
 
-    def test_damaged_or_not_a_store(self):
+    def test_damaged_file_is_refused(self):
         self.add(1, 'x' * 9999)
         whole = self.contents()[os.path.basename(self.path)]
         for content in (b'garbage', b'garbage' * 9999, whole[:5000],
@@ -300,7 +300,7 @@ class VersionsTest(StoreTest):
 
 class ChangesTest(StoreTest):
 
-    def test_all_or_nothing(self):
+    def test_failed_change_writes_nothing(self):
         def fail(connection):
             connection.execute("INSERT INTO plan VALUES (2, '')")
             raise KeyError
@@ -310,7 +310,7 @@ class ChangesTest(StoreTest):
         self.assertRaises(KeyError, self.database().write, fail)
         self.assertEqual(before, self.contents())
 
-    def test_full_disk(self):
+    def test_full_disk_changes_nothing(self):
         self.add(1)
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         for spare in (0, 600, 5000, 20000):
@@ -324,7 +324,7 @@ class ChangesTest(StoreTest):
         self.add(3)
         self.assertEqual([1, 3], self.things())
 
-    def test_a_limit_that_was_lowered(self):
+    def test_lowered_limit_shrinks_the_store(self):
         """Check that the check changes nothing else."""
         self.database().check()
         self.assertEqual([], self.things())
@@ -334,7 +334,7 @@ class ChangesTest(StoreTest):
         self.assertLessEqual(os.path.getsize(self.path), 4 * MIB)
         self.assertEqual([5, 6, 7], self.things())
 
-    def test_a_lock_that_does_not_come_free(self):
+    def test_wait_for_a_lock_is_short(self):
         """Check that no thread is blocked for longer than a moment."""
         self.add(1)
         waited = []

@@ -82,7 +82,7 @@ class ClockTest(FindingStoreTestCase):
             tuple(map(sighting, seen)), busy)
         return [int(s.subject[-1]) for s in changes.new]
 
-    def test_a_step_forward(self):
+    def test_step_forward_does_not_confirm_a_finding(self):
         self.assertEqual([], self.round_after(0))
         self.assertEqual([], self.round_after(60, step=HOUR))
         self.assertEqual([], self.round_after(HOUR / 2))
@@ -93,13 +93,13 @@ class ClockTest(FindingStoreTestCase):
         self.assertEqual([], self.round_after(HOUR, step=-3 * HOUR))
         self.assertEqual([1], self.round_after(HOUR))
 
-    def test_a_finding_that_was_gone(self):
+    def test_finding_that_was_gone_is_new_again(self):
         self.round_after(0)
         self.round_after(HOUR, seen=())
         self.assertEqual([], self.round_after(HOUR))
         self.assertEqual([], self.round_after(60, step=HOUR))
 
-    def test_a_server_that_was_busy(self):
+    def test_busy_round_does_not_confirm_a_finding(self):
         self.round_after(0)
         self.assertEqual([], self.round_after(
             60, step=HOUR, seen=(), busy=('server-1',)))
@@ -111,7 +111,7 @@ class ClockTest(FindingStoreTestCase):
         self.process, self.uptime = self.store(), 0.0
         self.assertEqual([1], self.round_after(60, step=HOUR))
 
-    def test_a_step_after_a_restart(self):
+    def test_step_after_a_restart_confirms_no_finding(self):
         self.round_after(0)
         self.process, self.uptime = self.store(), 0.0
         self.assertEqual([], self.round_after(60))
@@ -119,13 +119,13 @@ class ClockTest(FindingStoreTestCase):
         self.assertEqual([], self.round_after(60, step=HOUR))
         self.assertEqual([1], self.round_after(HOUR))
 
-    def test_a_server_that_was_busy_after_a_restart(self):
+    def test_busy_round_after_a_restart_keeps_the_finding(self):
         self.round_after(0)
         self.process, self.uptime = self.store(), 0.0
         self.round_after(HOUR, seen=(), busy=('server-1',))
         self.assertEqual([1], self.round_after(60))
 
-    def test_a_round_that_is_not_recorded(self):
+    def test_round_not_recorded_still_counts_its_time(self):
         self.fail_to_record()
         self.assertEqual([], self.round_after(60))
         self.assertEqual([], self.round_after(0.95 * HOUR - 30, step=HOUR))
@@ -286,7 +286,7 @@ class RoundsMachine(stateful.RuleBasedStateMachine):
 
 class ModelTest(base.TestCase):
 
-    def test_rounds(self):
+    def test_rounds_agree_with_the_model(self):
         self.useFixture(base.NoSyncing())
         stateful.run_state_machine_as_test(
             RoundsMachine, settings=hypothesis.settings(

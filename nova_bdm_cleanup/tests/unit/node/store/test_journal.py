@@ -99,7 +99,7 @@ class EntriesTest(JournalTest):
              ('destroy', 'failed', {'bdm': 'b2', 'detail': 'no'})],
             [(s.name, s.outcome, s.subject) for s in found.steps])
 
-    def test_removals_of_a_record(self):
+    def test_only_attached_stale_attachments_are_removals(self):
         """Count attached stale attachments that are deleted on their own."""
         entry = begin(self.journal, record={'actions': [
             {'kind': 'delete-attachment',
@@ -133,7 +133,7 @@ class EntriesTest(JournalTest):
         for identifier in ('0', '', 'é', '-1', '٣', 'z' * 11, 'z' * 99, '*'):
             self.assertIsNone(self.records.find(identifier))
 
-    def test_entries_of_a_server_and_of_a_time(self):
+    def test_entries_are_found_by_server_and_time(self):
         ids = []
         for server in ('one', 'two', 'one'):
             ids.append(begin(self.journal, server=server).id)
@@ -145,7 +145,7 @@ class EntriesTest(JournalTest):
             self.assertEqual([ids[n] for n in expected], [
                 e.id for e in self.records.entries(server, since)])
 
-    def test_an_answer_that_got_lost(self):
+    def test_step_is_not_written_twice(self):
         """Check that a step that was written is not written twice."""
         entry = begin(self.journal)
         with commits_end_with(sqlite3.OperationalError('disk I/O error'),
@@ -171,7 +171,7 @@ class EntriesTest(JournalTest):
         entry.finish('done', {})
         self.assertEqual(5, len(self.records.entries()[0].steps))
 
-    def test_rows_that_no_release_writes(self):
+    def test_invalid_rows_are_refused(self):
         begin(self.journal).step('a', 'done')
         wrong = ('{', '[]', b'\xff', '9' * 5000, '[' * 10 ** 5)
         intact = self.path + '-intact'
@@ -194,7 +194,7 @@ class EntriesTest(JournalTest):
 
 class LimitsTest(JournalTest):
 
-    def test_nothing_was_ever_written(self):
+    def test_reading_creates_no_store(self):
         self.assertEqual(0, self.journal.spent('removals'))
         self.assertFalse(self.records.exists())
 
@@ -216,7 +216,7 @@ class LimitsTest(JournalTest):
         self.assertEqual([0, 1, 0], [self.journal.spent(account)
                                      for account in ('one', 'two', 'three')])
 
-    def test_a_clock_that_was_ahead(self):
+    def test_charges_of_a_clock_ahead_count_for_an_hour(self):
         """Check that its charges count for an hour, and not until then."""
         def exceed():
             self.assertRaises(LimitReached, begin, self.journal,
@@ -235,7 +235,7 @@ class LimitsTest(JournalTest):
                 self.now += later
                 self.assertEqual(spent, self.journal.spent('removals'))
 
-    def test_a_flood_of_large_plans(self):
+    def test_large_plans_keep_to_the_size(self):
         """Check that the size is bounded, and limits count deleted entries."""
         first = begin(self.journal, *removals(7))
         for _ in range(20):
@@ -255,7 +255,7 @@ class LimitsTest(JournalTest):
             'SELECT count(*) FROM step WHERE entry NOT IN '
             '(SELECT serial FROM entry)'))
 
-    def test_a_plan_that_is_too_large(self):
+    def test_plan_over_the_size_is_refused(self):
         entry = begin(self.journal)
         error = str(self.assertRaises(StoreError, begin, self.journal,
                                       record={'padding': 'x' * 4 * MIB}))
@@ -342,7 +342,7 @@ class SeveralWritersTest(JournalTest):
         self.addCleanup(process.kill)
         return process
 
-    def test_processes_threads_and_green_threads(self):
+    def test_concurrent_writers_lose_no_entry(self):
         """Check that no entry is lost, and the limit is not exceeded."""
         journal, begun = Journal(self.path, 4 * MIB), []
 
@@ -375,7 +375,7 @@ class SeveralWritersTest(JournalTest):
         self.assertEqual({('done', 1)},
                          {(e.outcome, len(e.removed)) for e in found})
 
-    def test_a_writer_that_is_killed(self):
+    def test_killed_writer_loses_no_plan(self):
         for _ in range(3):
             writer = self.start('one', 10 ** 6, 10 ** 6)
             begun = [writer.stdout.readline().strip() for _ in range(7)]
@@ -387,7 +387,7 @@ class SeveralWritersTest(JournalTest):
             self.assertLessEqual(
                 set(begun), {e.id for e in self.records.entries()})
 
-    def test_a_forked_process(self):
+    def test_forked_process_can_write(self):
         entry = begin(self.journal)
         child = os.fork()
         if not child:
@@ -526,7 +526,7 @@ class ClockTest(base.TestCase):
         st.sampled_from([0, 0, 0, -600, 600, -3601, -10 ** 6, 10 ** 6]),
         st.sampled_from(['begin', 'finish', 'spent']),
         st.integers(0, 3)), max_size=12))
-    def test_a_clock_that_is_set(self, deeds):
+    def test_hour_is_kept_when_the_clock_is_set(self, deeds):
         """Check both bounds of the hour with any steps of the clock."""
         self.useFixture(base.NoSyncing())
         clock = 1_800_000_000

@@ -57,20 +57,20 @@ class ProcessesTest(base.TestCase):
         refused = running.start(self.path, problem='not this Nova')
         self.assertEqual(refused, self.processes().last())
 
-    def test_all_names(self) -> None:
+    def test_every_host_name_has_its_process(self) -> None:
         for host in ('compute2', 'a/b c', 'compute2'):
             running.start(self.path, host)
             self.assertTrue(self.processes(host).is_running())
         self.assertEqual(('a/b c', 'compute2'), self.processes().hosts())
 
-    def test_ended(self) -> None:
+    def test_ended_process_is_not_running(self) -> None:
         running.start(self.path)
         running.end(self.path)
         self.assertFalse(self.processes().is_running())
         running.start(self.path)
         self.assertTrue(self.processes().is_running())
 
-    def test_killed(self) -> None:
+    def test_killed_process_is_not_running(self) -> None:
         """Check that a surviving child process does not hold the lock."""
         with subprocess.Popen(
                 [sys.executable, '-c', _CHILD, self.path], cwd=_ROOT,
@@ -86,7 +86,7 @@ class ProcessesTest(base.TestCase):
             os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
             self.assertFalse(self.processes().is_running())
 
-    def test_the_one_before_is_about_to_end(self) -> None:
+    def test_start_does_not_wait_for_the_earlier_process(self) -> None:
         """Check that neither process waits for the other."""
         with subprocess.Popen(
                 [sys.executable, '-c', _CHILD, self.path], cwd=_ROOT,
@@ -97,7 +97,7 @@ class ProcessesTest(base.TestCase):
             child.kill()
         self.assertTrue(self.processes().is_running())
 
-    def test_a_lock_that_is_no_file_of_ours(self) -> None:
+    def test_symbolic_link_as_lock_is_refused(self) -> None:
         running.start(self.path, 'compute2')
         os.symlink('elsewhere', self.path + '-compute1.lock')
         for act in (lambda: running.start(self.path),
@@ -105,7 +105,7 @@ class ProcessesTest(base.TestCase):
             error = self.assertRaises(StoreError, act)
             self.assertIn(self.path + '-compute1.lock', str(error))
 
-    def test_a_file_system_without_locks(self) -> None:
+    def test_file_system_without_locks_is_an_error(self) -> None:
         running.start(self.path, 'compute2')
         for act in (lambda: running.start(self.path),
                     self.processes('compute2').is_running):
@@ -117,7 +117,7 @@ class ProcessesTest(base.TestCase):
         running.start(self.path)
         self.assertTrue(self.processes().is_running())
 
-    def test_a_process_that_holds_the_lock(self) -> None:
+    def test_wait_for_a_held_lock_ends(self) -> None:
         """Check that nova-compute does not wait forever."""
         running.start(self.path)
         running.end(self.path)
@@ -130,7 +130,7 @@ class ProcessesTest(base.TestCase):
         running.start(self.path)
         self.assertTrue(self.processes().is_running())
 
-    def test_a_record_that_is_damaged(self) -> None:
+    def test_damaged_record_is_an_error(self) -> None:
         for change, value in (
                 ('UPDATE process SET identity = ?', '{'),
                 ('UPDATE process SET identity = ?', '7'),
