@@ -80,7 +80,7 @@ class WithoutARuleTest(PolicyTestCase):
 
 
 class SubsetTest(PolicyTestCase):
-    """Every set of the sample's rules, and every look at Cinder.
+    """The sample without any two rules, and every look at Cinder.
 
     Each answer is that which an administrator gets, or there is none.
     """
@@ -144,7 +144,7 @@ class SubsetTest(PolicyTestCase):
             rule for rule in LESS if rule == 'context_is_admin'
             or ':' in rule and 'attachment_' not in rule)
         answered = set()
-        for number in range(len(rules) + 1):
+        for number in range(3):
             for without in itertools.combinations(rules, number):
                 self.set_policy(sample_without(*without))
                 found = self.ask(self.user)

@@ -115,7 +115,7 @@ class SearchTest(base.FunctionalTestCase):
 
     def test_fault_must_violate_its_property(self):
         """Reject faults found by another property, an exception or not."""
-        fault = faults.FAULTS['row-before-disconnect']
+        fault = faults.FAULTS['cinder-before-row']
         (actions, name, replacement), = fault.replaced
 
         def fail(*_, **__):
@@ -124,13 +124,13 @@ class SearchTest(base.FunctionalTestCase):
         for change, problem in (
                 ({}, r'$'),
                 ({'property': 'healthy-disks-stay'},
-                 'row-before-disconnect: expected healthy-disks-stay, found '
-                 'device-before-row: '),
+                 'cinder-before-row: expected healthy-disks-stay, found '
+                 'attachment-last: '),
                 ({'replaced': [(actions, name, fail)]},
                  '.* found no-unexpected-exception: '),
                 ({'replaced': [(actions, name, lambda original, *args, **named:
                                 original(*args, **named))]},
-                 '.* device-before-row is not violated'),
+                 '.* attachment-last is not violated'),
                 ({'replaced': [(actions, '_gone', replacement)]},
                  '.* _gone no longer exists')):
             with self.subTest(problem):

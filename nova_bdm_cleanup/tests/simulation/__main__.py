@@ -7,7 +7,7 @@ It needs Nova's exceptions, states and field names::
     python -m nova_bdm_cleanup.tests.simulation --preemptions 2
     python -m nova_bdm_cleanup.tests.simulation --seed 7 --minutes 10
     python -m nova_bdm_cleanup.tests.simulation --replay reboot-missing 12:1
-    python -m nova_bdm_cleanup.tests.simulation --fault row-before-disconnect
+    python -m nova_bdm_cleanup.tests.simulation --fault cinder-before-row
 """
 
 from __future__ import annotations

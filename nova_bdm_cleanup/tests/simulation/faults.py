@@ -20,6 +20,7 @@ from unittest import mock
 from nova_bdm_cleanup.node import instance_cleanup
 from nova_bdm_cleanup.node.cleanup.actions import Actions
 from nova_bdm_cleanup.node.cleanup.cleaner import Cleaner
+from nova_bdm_cleanup.node.hooks.departure import Departure
 from nova_bdm_cleanup.node.instance import NovaInstance
 from nova_bdm_cleanup.node.neighbours import Neighbours
 from nova_bdm_cleanup.tests.simulation import (
@@ -116,6 +117,10 @@ def _forget_first_look(original: Any, self: Any, first: Any) -> Any:
     return found
 
 
+def _off(original: Any, self: Any) -> bool:
+    return True
+
+
 # The order of the steps
 
 
@@ -134,23 +139,10 @@ def _claim_later(original: Any, self: Any) -> None:
     self.instance.claim()
 
 
-def _row_first(original: Any, self: Any, finding: Any, disk: Any,
-               **subject: Any) -> None:
-    if finding.bdm is not None:
-        self._destroy(finding, disk)
-    original(self, finding, disk, **subject)
-
-
 def _cinder_first(original: Any, self: Any, finding: Any, bdm: Any) -> None:
     for attachment in finding.left_over:
         self._delete(finding, attachment)
     original(self, finding, bdm)
-
-
-def _disconnect_unseen(original: Any, self: Any, bdm: Any) -> bool:
-    """Disconnect without a check that the device is on the host."""
-    self._disconnect_all(bdm, self._connection_info(bdm), {})
-    return True
 
 
 def _keep_guard(original: Any, self: Any, volume: str) -> Any:
@@ -180,6 +172,11 @@ def _take_out_all(original: Any, bdms: Any, uuids: Any) -> None:
     original(bdms, {bdm.uuid for bdm in bdms})
 
 
+def _forget_seen(original: Any, self: Any, bdms: Any) -> None:
+    self._dangling = ()
+    original(self, bdms)
+
+
 def _lock_again(original: Any, self: Any, bdms: Any) -> Any:
     """Acquire the lock of the server although Nova holds it."""
     trigger = dataclasses.replace(
@@ -196,6 +193,10 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
           'with the disk of another server.',
           'own-volumes-only', 'reboot-missing-foreign-writes',
           ((Cleaner, '_look_again', _forget_first_look),)),
+    Fault('running-guest-not-asked',
+          'A disk is disconnected while a guest that should be off has it.',
+          'device-before-row', 'evacuate-isolated-available',
+          ((NovaInstance, 'is_off', _off),)),
 
     # The order of the steps
     Fault('journal-after-the-act',
@@ -207,20 +208,11 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
           'After a crash between the two, Nova leaves the server off.',
           'starts-after-a-kill', 'reboot-available-nova26',
           ((Actions, 'power_off', _claim_later),)),
-    Fault('row-before-disconnect',
-          'After a crash no record names the device that is still connected.',
-          'device-before-row', 'reboot-available',
-          ((Actions, '_disconnect', _row_first),)),
     Fault('cinder-before-row',
           'Cinder attaches a volume to another server, and Nova would '
           'connect it again (CVE-2023-2088).',
           'attachment-last', 'reboot-reset',
           ((Actions, '_destroy', _cinder_first),)),
-    Fault('disconnect-of-missing-device',
-          'os-brick looks for a missing device, and disconnects that of '
-          'another server.',
-          'only-present-devices', 'boot-available',
-          ((NovaInstance, 'disconnect', _disconnect_unseen),)),
     Fault('guard-kept',
           'No more volumes can be attached on the host.',
           'every-operation-ends', 'reboot-stale-neighbour-attaches',
@@ -243,6 +235,10 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
           'removed.',
           'no-foreign-disk', 'migrate-available',
           ((instance_cleanup, 'take_out', _skip),)),
+    Fault('foreseen-forgotten',
+          'libvirt does not answer once, and the migration fails half done.',
+          'no-half-done-move', 'migrate-missing',
+          ((Departure, 'remove', _forget_seen),)),
     Fault('healthy-disks-left-out',
           'A deleted server leaves its disks on the host.',
           'one-host-only', 'remove-beside',
