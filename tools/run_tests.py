@@ -98,8 +98,9 @@ def functional(nova: str, threads: bool, arguments: list[str],
         nova = _show_versions(python)
     else:
         python = environments.interpreter(f'nova-{nova}')
-    # Each worker has a Nova and a Cinder of its own in its memory.
-    workers = min(4, os.cpu_count() or 1)
+    # Each worker has a Nova and a Cinder of its own in its memory, and one of
+    # them waits for the other.
+    workers = min(4, 1 + (os.cpu_count() or 1))
     return _stestr(
         f'{pathlib.Path(tests).name} with Nova {nova}', python, tests,
         [f'--concurrency={workers}', *arguments],

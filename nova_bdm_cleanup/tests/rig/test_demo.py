@@ -176,6 +176,7 @@ class PracticeTest(_DemoTestCase):
         return done.stdout
 
     def test_printed_lines_clean_and_undo(self):
+        self.check_project()
         audit, explain, clean, look, undo, again = self.lines
         found = self.type(audit, ExitCode.FINDINGS)
         # The audit shows the reason to explain and the command to clean.
@@ -193,7 +194,7 @@ class PracticeTest(_DemoTestCase):
         self.process.send_signal(signal.SIGINT)
         self.assertEqual(0, self.process.wait(TIMEOUT))
 
-    def test_audit_takes_name_or_id_of_a_project(self):
+    def check_project(self):
         """Audit a project by its name and by its id."""
         project = self.type('openstack project show -f value -c id demo')
         for named in ('demo', project.strip()):
