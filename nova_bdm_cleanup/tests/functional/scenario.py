@@ -29,6 +29,7 @@ from nova_bdm_cleanup.tests.cloud import (
     snapshot,
 )
 from nova_bdm_cleanup.tests.functional import base
+from nova_bdm_cleanup.tests.unit import base as unit
 
 CONF = cfg.CONF
 
@@ -121,6 +122,8 @@ class ScenarioTestCase(base.FunctionalTestCase):
                              / 'store.sqlite')
         self.store_path.parent.mkdir(parents=True, mode=0o700)
         self.set_options(store=str(self.store_path))
+        # No test cuts the power, and to sync takes most of a change's time.
+        self.useFixture(unit.NoSyncing())
 
     def _keep_log(self, exc_info: Any) -> None:
         self.addDetail('nova.log', content.text_content(
