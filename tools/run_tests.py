@@ -40,7 +40,7 @@ import freeze
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 UNIT = 'nova_bdm_cleanup/tests/unit'
 FUNCTIONAL = 'nova_bdm_cleanup/tests/functional'
-#: Combinations, of which the functional tests have one of each kind.
+#: Many combinations; the functional tests have one of each kind.
 COMBINATIONS = 'nova_bdm_cleanup/tests/combinations'
 #: What the tests stand on; nothing of it is in the plugin.
 RIG = 'nova_bdm_cleanup/tests/rig'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hooks of the plugin, and the record of which of them ran.
+"""The hooks of the plugin, and a record of those that ran.
 
 A case can replace too much of Nova, and then pass without the plugin.  So each
 operation with the plugin must call all handlers that the table of hooks has

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cloud in a process of its own, whose nova-compute loads the plugin itself.
 
-Run by :mod:`nova_bdm_cleanup.tests.functional.processes`, with the Python of
+Run by :mod:`nova_bdm_cleanup.tests.combinations.processes`, with the Python of
 any release of Nova and any version of the plugin.  It takes one request per
 line, a JSON list of a method of :class:`ComputeHost` and its arguments, and
 prints the result as one line of JSON.

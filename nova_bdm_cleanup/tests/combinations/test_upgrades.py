@@ -16,7 +16,8 @@ from nova_bdm_cleanup import VERSION
 from nova_bdm_cleanup.admin.status import status_of
 from nova_bdm_cleanup.node.store.database import StoreError
 from nova_bdm_cleanup.tests import stores
-from nova_bdm_cleanup.tests.functional import processes, scenario
+from nova_bdm_cleanup.tests.combinations import processes
+from nova_bdm_cleanup.tests.functional import scenario
 from nova_bdm_cleanup.tests.unit import base as unit
 
 #: The Nova that was there before, by that of this run.

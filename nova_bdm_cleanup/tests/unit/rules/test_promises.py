@@ -3,7 +3,7 @@
 
 Each test is named after a promise and quotes its sentence.  The tests know the
 documents, the data classes of the facts and the public functions, and no row
-of a table.  ``test_properties`` has what no document says in so many words.
+of a table.  ``test_properties`` has what no document says.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from nova_bdm_cleanup.tests.unit.rules.cases import (
 
 SETTLE = GENEROUS.settle_time
 
-#: Attachments in each state, all of which a user can create.
+#: Attachments in each state; a user can create all of them.
 ATTACHMENTS: tuple[dict[str, Any], ...] = (
     {}, {'connected': False},
     {'status': 'reserved'}, {'status': 'reserved', 'connected': False},
@@ -398,8 +398,8 @@ class WithheldTest(base.TestCase):
         """Quote "With the guest off, it checks everything again"
         (README).
         """
-        # A look at other disks; and at the same ones, of which a guard, every
-        # record or nothing has changed.
+        # A look at other disks, and looks at the same disks: with another
+        # guard, with other records, and unchanged.
         for second in (two, dataclasses.replace(one.changed(
                 server=two.seen.server, witness=two.seen.witness,
                 sees_all=two.seen.sees_all, swaps=two.seen.swaps),

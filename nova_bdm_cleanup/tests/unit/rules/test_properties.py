@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Properties of every plan that no document promises in so many words."""
+"""Properties of every plan that no document promises."""
 
 from __future__ import annotations
 
