@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Boots of a host with many servers, some of them with slow volumes."""
+"""A host with many servers: its boot and its audit rounds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ import fixtures
 from nova.virt.libvirt.driver import LibvirtDriver
 
 from nova_bdm_cleanup.tests.cloud import proxy
+from nova_bdm_cleanup.tests.cloud.damage import DAMAGE
 from nova_bdm_cleanup.tests.functional import scenario
+from nova_bdm_cleanup.tests.functional.test_audit_rounds import (
+    AuditRoundTestCase,
+)
 from nova_bdm_cleanup.tests.functional.test_host_boot import HostBootTestCase
 
 
@@ -112,3 +116,26 @@ class SlowVolumesTest(HostBootTestCase):
                 self.assertTrue(view.has_disk(volume))
             else:
                 self.assert_removed(view, volume, 'volume-available')
+
+
+class HundredServersTest(AuditRoundTestCase):
+
+    def test_requests_of_a_round(self):
+        servers = [self.create_server(*[scenario.BOOT_DISK] * 3)
+                   for _ in range(100)]
+        self.assertEqual([], self.run_round())
+        self.assertEqual(['GET /volumes/detail'] * 5, [
+            each.partition('?')[0] for each in self.requests()])
+        self.assertIn('servers: 100, volumes: 300, ', self.sums[0])
+        self.assertIn('requests: 5,', self.sums[0])
+
+        expected = set()
+        for server, name in zip(servers[3:], (
+                'attachment-deleted', 'volume-deleted', 'attached-elsewhere')):
+            volume = server.volumes[1]
+            DAMAGE[name].inflict(self.cloud, server, volume)
+            expected.add(('found', DAMAGE[name].reason, server.id, volume))
+        self.assertEqual([], self.run_round())
+        self.assertEqual(5 + 3, len(self.requests()))
+        self.assertEqual(expected, set(self.run_round()))
+        self.assertEqual(5 + 3, len(self.requests()))

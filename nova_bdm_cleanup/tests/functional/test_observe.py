@@ -131,10 +131,6 @@ class RebootTest(ObserveTestCase):
             ['attachment-deleted'],
             lambda server: self.cloud.reboot(server, hard=False)))
 
-    def test_stock_nova_cleans_up_nothing(self):
-        self.compare(('status-reset', 'attached-elsewhere', 'root-detached',
-                      'healthy'), self.cloud.reboot)
-
     def test_cinder_refuses_stock_nova(self):
         """End the reboot as without the plugin."""
         ends = self.compare(
@@ -150,17 +146,6 @@ class RebootTest(ObserveTestCase):
 
     def repair_cinder(self, server: fixture.Server) -> None:
         self.cloud.proxy.clear()
-
-    def test_start_and_host_boot(self):
-        for acts in ([self.cloud.stop, self.cloud.start],
-                     [self.boot_host]):
-            _, end = self.compare(
-                ['attached-elsewhere'], *acts)['attached-elsewhere']
-            self.assertTrue(end['lost']['disk'])
-
-    def boot_host(self, server: fixture.Server) -> None:
-        self.cloud.lose_power(server)
-        self.cloud.restart_compute()
 
     def test_typo_in_reloaded_files(self):
         """Act as stock Nova from then on, until the typo is corrected."""

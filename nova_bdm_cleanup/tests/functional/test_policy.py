@@ -19,7 +19,7 @@ from nova_bdm_cleanup.openstack.cinder import POLICY_SAMPLE
 from nova_bdm_cleanup.tests.cloud import cinder, fixture, identity, standin
 from nova_bdm_cleanup.tests.functional import base, scenario
 from nova_bdm_cleanup.tests.functional.test_audit_rounds import (
-    _AuditRoundTestCase,
+    AuditRoundTestCase,
 )
 
 USER = identity.Caller(
@@ -145,7 +145,7 @@ class HostBootTest(scenario.Resumed, PolicyTestCase):
         self.assert_healthy(view, server.volumes[1])
 
 
-class RoundTest(_AuditRoundTestCase, PolicyTestCase):
+class RoundTest(AuditRoundTestCase, PolicyTestCase):
 
     def test_round_finds_the_disk(self):
         server, volume = self.create_damage()['available']

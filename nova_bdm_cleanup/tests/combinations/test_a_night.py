@@ -5,7 +5,7 @@ The page is what this test saw: only the sentences between the commands are
 written by hand.  When the output of the commands changes, rewrite the page::
 
     NOVA_BDM_CLEANUP_WRITE_PAGES=1 python3 tools/run_tests.py \
-        --functional 34 -- test_a_night
+        --combinations 34 -- test_a_night
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PAGE = _CHECKOUT / 'doc' / 'source' / 'guide' / 'a-night.rst'
 RULES = _CHECKOUT / 'etc' / 'prometheus' / 'bdm-cleanup.rules.yaml'
 
 _HEAD = """\
-.. Written by nova_bdm_cleanup/tests/functional/test_a_night.py.
+.. Written by nova_bdm_cleanup/tests/combinations/test_a_night.py.
 
 =======
 A night

@@ -1,9 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moves in the mode ``observe``, which end as with stock Nova."""
+"""Operations in the mode ``observe``, which end as with stock Nova."""
 
 from __future__ import annotations
 
+from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.functional import moving, test_observe
+
+
+class RebootTest(test_observe.ObserveTestCase):
+
+    def test_stock_nova_cleans_up_nothing(self):
+        self.compare(('status-reset', 'attached-elsewhere', 'root-detached',
+                      'healthy'), self.cloud.reboot)
+
+
+class StartTest(test_observe.ObserveTestCase):
+
+    def test_start_and_host_boot(self):
+        for acts in ([self.cloud.stop, self.cloud.start],
+                     [self.boot_host]):
+            _, end = self.compare(
+                ['attached-elsewhere'], *acts)['attached-elsewhere']
+            self.assertTrue(end['lost']['disk'])
+
+    def boot_host(self, server: fixture.Server) -> None:
+        self.cloud.lose_power(server)
+        self.cloud.restart_compute()
 
 
 class MoveTest(moving.MoveTestCase, test_observe.ObserveTestCase):
