@@ -21,7 +21,7 @@ from unittest import mock
 from nova.compute import manager
 
 from benchmarks import report
-from nova_bdm_cleanup.node.hooks import start
+from nova_bdm_cleanup.node.hooks import operation
 from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.cloud.server import Disk
 
@@ -72,7 +72,7 @@ class Hosts(report.Turns):
     def _clocks(self, name: str) -> Iterator[None]:
         """Measure the time until nova-compute serves requests."""
         init_host = vars(manager.ComputeManager)['init_host']
-        clean = start._clean
+        clean = operation.Operation.clean
         share = []
 
         def booting(*args: Any, **kwargs: Any) -> Any:
@@ -87,7 +87,7 @@ class Hosts(report.Turns):
             share.append(time.perf_counter() - begun)
 
         with mock.patch.object(manager.ComputeManager, 'init_host', booting), \
-                mock.patch.object(start, '_clean', cleaning):
+                mock.patch.object(operation.Operation, 'clean', cleaning):
             yield
         if name == PLUGIN:
             assert len(share) == len(self._servers), len(share)

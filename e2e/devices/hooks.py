@@ -43,7 +43,7 @@ class Record:
 
             def called(call: wrapping.Call) -> Any:
                 with open(self._path, 'a') as file:
-                    print(_line(wrapper.handler, wrapper.method,
+                    print(_line(wrapper.handler, wrapper.method.name,
                                 call.instance.uuid), file=file)
                 return handler(call)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 import contextlib
-import threading
 import time
 from typing import Callable
 
@@ -28,8 +27,6 @@ LOG = logging.getLogger(__name__)
 
 #: The name of the time limit of one server, for exceptions.
 SHARE = 'timeout for one server while nova-compute starts'
-
-_this_thread = threading.local()
 
 
 class Boot:
@@ -105,29 +102,3 @@ class Boot:
         log_lines.LogLines(
             None, None, triggers.HOST_BOOT, counters).left_out(
             reason, why, self._left_out)
-
-
-@contextlib.contextmanager
-def going_on(seconds: float, counters: Callable[[], Counters] = Counters
-             ) -> Iterator[None]:
-    """Mark this thread as the one that starts nova-compute.
-
-    :param seconds: how long all cleanups of this start may take together
-    :param counters: returns the counters for the servers that are left out
-    """
-    boot = _this_thread.boot = Boot(seconds)
-    try:
-        yield
-    finally:
-        _this_thread.boot = None
-        try:
-            boot.sum_up(counters())
-        except Exception:
-            # Otherwise nova-compute would not start.
-            LOG.exception('bdm-cleanup cannot say how many servers were '
-                          'brought back without a cleanup')
-
-
-def current() -> Boot | None:
-    """Return the nova-compute start that this thread carries out, if any."""
-    return getattr(_this_thread, 'boot', None)

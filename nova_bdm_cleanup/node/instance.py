@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 import contextlib
+import dataclasses
 import threading
 from typing import Any
 
@@ -27,7 +28,7 @@ from nova_bdm_cleanup import VERSION
 from nova_bdm_cleanup.node import credentials, devices, operations, shutdown
 from nova_bdm_cleanup.node.cleanup import log_lines, triggers
 from nova_bdm_cleanup.node.cleanup.ports import RebootLost
-from nova_bdm_cleanup.node.cleanup.triggers import InstanceHost, Trigger
+from nova_bdm_cleanup.node.cleanup.triggers import Mode, Trigger
 from nova_bdm_cleanup.node.neighbours import Disk, Neighbours
 from nova_bdm_cleanup.openstack.deadline import Deadline
 from nova_bdm_cleanup.rules import action_events, facts, spelling
@@ -67,7 +68,11 @@ class NovaInstance:
         return facts.Server(
             uuid=spelling.identifier(self._instance.uuid),
             host=self._manager.host, project=self._instance.project_id,
-            is_offloaded=self._trigger.instance_host is InstanceHost.NONE)
+            is_disconnected=self._is_disconnected(self._instance))
+
+    def _is_disconnected(self, instance: Any) -> bool:
+        return (self._trigger is triggers.FINISH
+                or instance.vm_state == vm_states.SHELVED_OFFLOADED)
 
     def adopt(self, bdms: Any) -> tuple[facts.Bdm, ...]:
         """Take over a list of Nova's block device mappings."""
@@ -86,20 +91,23 @@ class NovaInstance:
         if (not self._is_here(instance)
                 or instance.task_state not in self._trigger.states):
             return None
-        return server_of(instance, self._manager.host)
+        server = server_of(instance, self._manager.host)
+        return dataclasses.replace(
+            server, is_disconnected=self._is_disconnected(instance),
+            is_locked=server.is_locked and self._trigger.heeds_lock)
 
     def _is_here(self, instance: Any) -> bool:
-        """Return whether it is on the host that the trigger expects."""
-        if self._trigger.instance_host is InstanceHost.NONE:
-            return (instance.host is None
-                    and instance.vm_state == vm_states.SHELVED_OFFLOADED)
-        return (self._trigger.instance_host is InstanceHost.ANY
+        """Return whether it is on this host, or comes to it."""
+        return (self._trigger.mode is Mode.ARRIVE
                 or spelling.host(instance.host)
                 == spelling.host(self._manager.host))
 
     def bdms(self) -> tuple[facts.Bdm, ...]:
-        return self.adopt(objects.BlockDeviceMappingList.get_by_instance_uuid(
-            self._context, self._instance.uuid))
+        return self.adopt(self._read_bdms())
+
+    def _read_bdms(self) -> Any:
+        return objects.BlockDeviceMappingList.get_by_instance_uuid(
+            self._context, self._instance.uuid)
 
     def former(self, attachment: facts.Attachment) -> facts.Bdm | None:
         # Only Nova writes the ids of attachments into its rows, and as long
@@ -130,6 +138,10 @@ class NovaInstance:
             {bdm.uuid: self._disk(bdm) for bdm in bdms}, self._is_guest_off)
 
     def moves(self) -> Sequence[facts.Move]:
+        # What a server has left on its former host is disconnected by the
+        # addresses that its rows have by then, as Nova does it.
+        if self._trigger is triggers.RETURN:
+            return ()
         return operations.moves(self._context, self._instance.uuid)
 
     def complete_claims(self, bdm: facts.Bdm
@@ -251,12 +263,17 @@ class NovaInstance:
                      log_lines.masked(error), instance=self._instance)
 
     def destroy(self, bdm: facts.Bdm) -> None:
-        self._rows[bdm.uuid].destroy()
+        try:
+            self._rows[bdm.uuid].destroy()
+        except Exception:
+            # If only the answer is lost, Nova must not go on with the row.
+            if any(row.uuid == bdm.uuid for row in self._read_bdms()):
+                raise
 
     def tidy(self, bdm: facts.Bdm) -> None:
         row = self._rows[bdm.uuid]
         try:
-            self._delete_secret(bdm)
+            self.delete_secret(bdm)
         finally:
             if row.tag:
                 self._remove_device_metadata(bdm.volume_id)
@@ -322,7 +339,8 @@ class NovaInstance:
             return {'shared_targets': False}
         return volume
 
-    def _delete_secret(self, bdm: facts.Bdm) -> None:
+    def delete_secret(self, bdm: facts.Bdm) -> None:
+        """Delete libvirt's secret of a disk, unless another server has it."""
         driver = self._manager.driver
         usage_id = block_device.get_volume_id(self._connection_info(bdm))
         if usage_id and _is_libvirt(driver) and (
@@ -423,12 +441,13 @@ def server_of(instance: Any, host: str) -> facts.Server:
         uuid=spelling.identifier(instance.uuid),
         project=instance.project_id,
         host=host,
-        is_offloaded=instance.vm_state == vm_states.SHELVED_OFFLOADED,
+        is_disconnected=instance.vm_state == vm_states.SHELVED_OFFLOADED,
         is_locked=instance.locked_by == 'admin')
 
 
 def mapping_of(row: Any) -> facts.Bdm:
     """Return a row of Nova's block device mappings as the rules take it."""
+    connection_info = devices.parse_connection_info(row.connection_info)
     return facts.Bdm(
         uuid=row.uuid,
         source_type=row.source_type,
@@ -441,8 +460,8 @@ def mapping_of(row: Any) -> facts.Bdm:
         has_connection_info=row.connection_info not in _NEVER_CONNECTED,
         created_at=row.created_at,
         updated_at=row.updated_at,
-        has_address=bool(devices.addresses_in(
-            devices.parse_connection_info(row.connection_info))))
+        has_address=bool(devices.addresses_in(connection_info)),
+        is_multiattach=bool(connection_info.get('multiattach')))
 
 
 def _is_libvirt(driver: Any) -> bool:

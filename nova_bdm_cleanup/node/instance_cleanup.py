@@ -3,25 +3,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 import contextlib
 from typing import Any, Callable, TypeVar
 
-from nova import objects
 import nova.conf
-from oslo_log import log as logging
 
-from nova_bdm_cleanup.node import boot, credentials, options
+from nova_bdm_cleanup.node import credentials, options
+from nova_bdm_cleanup.node.boot import Boot, SHARE
 from nova_bdm_cleanup.node.cleanup import actions, cleaner, log_lines
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger
 from nova_bdm_cleanup.node.instance import NovaInstance
 from nova_bdm_cleanup.node.store.journal import Journal
 from nova_bdm_cleanup.openstack.deadline import Deadline
-from nova_bdm_cleanup.rules.facts import Bdm, Finding
+from nova_bdm_cleanup.rules.facts import Bdm
 from nova_bdm_cleanup.rules.reasons import Reason
 
 CONF = nova.conf.CONF
-LOG = logging.getLogger(__name__)
 
 T = TypeVar('T')
 
@@ -30,58 +28,6 @@ _ROWS_ALONE = "and Nova's records alone decide which disks the driver gets"
 
 #: The name of a trigger's own time limit, for exceptions.
 _OF_TRIGGER = 'timeout that a %s may take'
-
-
-@contextlib.contextmanager
-def log_failure(trigger: Trigger, instance: Any) -> Iterator[None]:
-    """Log an error of a cleanup, and have Nova go on."""
-    try:
-        yield
-    except Exception:
-        LOG.exception('bdm-cleanup failed; %s', trigger.goes_on,
-                      instance=instance)
-
-
-def clean_list(manager: Any, context: Any, instance: Any, bdms: Any,
-               trigger: Trigger) -> None:
-    """Clean up, and drop from a list what the driver must not connect.
-
-    Never fails.  The parameters are those of :func:`clean`.
-    """
-    with log_failure(trigger, instance):
-        take_out(bdms, clean(manager, context, instance, bdms, trigger))
-
-
-def clean(manager: Any, context: Any, instance: Any, bdms: Any,
-          trigger: Trigger) -> frozenset[str]:
-    """Clean up.
-
-    :param manager: the ComputeManager
-    :param context: an elevated context
-    :param instance: the Nova instance
-    :param bdms: its BlockDeviceMappingList
-    :param trigger: the operation of Nova that this is for
-    :returns: the uuids of the mappings that the driver must not connect
-    """
-    booting = boot.current()
-    cleanup = InstanceCleanup(manager, context, instance, trigger)
-    if booting is not None and not booting.allows():
-        left_out = cleanup.rows_alone(bdms, Reason.TIMED_OUT)
-        cleanup.cleaner.report_not_connected(left_out.values())
-        return frozenset(left_out)
-    not_connected = cleanup.run(bdms)
-    if booting is not None and cleanup.cleaner.unanswered is not None:
-        booting.asked_in_vain(
-            cleanup.cleaner.unanswered,
-            lambda seconds: credentials.cinder_for(
-                context, instance, Deadline(seconds, option=boot.SHARE)))
-    return not_connected
-
-
-def read_bdms(context: Any, instance: Any) -> Any:
-    """Read the BlockDeviceMappingList of an instance."""
-    return objects.BlockDeviceMappingList.get_by_instance_uuid(
-        context, instance.uuid)
 
 
 def take_out(bdms: Any, uuids: Collection[str]) -> None:
@@ -116,22 +62,28 @@ def observes() -> bool:
 class InstanceCleanup:
     """A cleaner of one instance, with its time limit.
 
-    The parameters are those of :func:`clean`.  All instances that are brought
-    back at the start of nova-compute share one time limit.
+    :param manager: the ComputeManager
+    :param context: an elevated context
+    :param instance: the Nova instance
+    :param trigger: the operation of Nova that this is for
+    :param boot: the start of nova-compute that this belongs to, whose
+        cleanups share one time limit
     """
 
     def __init__(self, manager: Any, context: Any, instance: Any,
-                 trigger: Trigger) -> None:
+                 trigger: Trigger, boot: Boot | None = None) -> None:
         settings = options.settings(CONF)
         limits = [(settings.policy.timeout, 'timeout')]
         if trigger.max_seconds is not None:
             limits.append((trigger.max_seconds, _OF_TRIGGER % trigger.name))
-        self._boot = boot.current()
-        if self._boot is not None:
-            limits.append((self._boot.share, boot.SHARE))
+        if boot is not None:
+            limits.append((boot.share, SHARE))
         seconds, option = min(limits)
         deadline = Deadline(seconds, option=option)
+        self._context = context
+        self._instance = instance
         self._trigger = trigger
+        self._boot = boot
         #: Whether nothing is changed, as in the mode "observe".
         self.observes = settings.policy.observe
         self.host = NovaInstance(manager, context, instance, deadline, trigger)
@@ -145,38 +97,48 @@ class InstanceCleanup:
             settings.policy, trigger, deadline, self.host.known_server())
 
     def run(self, bdms: Any) -> frozenset[str]:
-        """Clean up; remove nothing if every removal is withheld.
+        """Clean up; only report if the trigger removes nothing.
 
-        :returns: the uuids of the mappings that the driver must not connect
+        :param bdms: the BlockDeviceMappingList of the instance
+        :returns: the uuids of the mappings that were removed, and of those
+            that the driver must not connect
         """
-        return self._ask(
-            self.cleaner.withhold_all if self._trigger.withheld_for
-            else self.cleaner.clean, bdms)
-
-    def rows_alone(self, bdms: Any, reason: Reason) -> Mapping[str, Finding]:
-        """Return the disks that the driver must not be given.
-
-        Nova's rows alone decide.
-
-        :param reason: why Cinder is not asked
-        """
-        return self.cleaner.rows_alone(self.host.adopt(bdms), reason)
+        if not self._may_ask():
+            left_out = self.cleaner.rows_alone(
+                self.host.adopt(bdms), Reason.TIMED_OUT)
+            self.cleaner.report_not_connected(left_out.values())
+            return frozenset(left_out)
+        not_connected = self._ask(
+            self.cleaner.clean if self._trigger.mode.removes
+            else self.cleaner.report, bdms)
+        if self._boot is not None and self.cleaner.unanswered is not None:
+            self._boot.asked_in_vain(
+                self.cleaner.unanswered,
+                lambda seconds: credentials.cinder_for(
+                    self._context, self._instance,
+                    Deadline(seconds, option=SHARE)))
+        return not_connected
 
     def preview(self, bdms: Any) -> cleaner.Assessment:
-        """Return what a cleanup will find, or log why that is not known."""
-        if self._boot is not None and not self._boot.allows():
-            return cleaner.Assessment(
-                left_out=self.rows_alone(bdms, Reason.TIMED_OUT))
+        """Return what a cleanup will find, or log why that is not known.
+
+        :param bdms: the BlockDeviceMappingList of the instance
+        """
+        if not self._may_ask():
+            return cleaner.Assessment(left_out=self.cleaner.rows_alone(
+                self.host.adopt(bdms), Reason.TIMED_OUT))
         return self._ask(self._preview, bdms)
+
+    def _may_ask(self) -> bool:
+        """Return whether there is time for Cinder; if not, count it."""
+        return self._boot is None or self._boot.allows()
 
     def _preview(self, bdms: Sequence[Bdm]) -> cleaner.Assessment:
         try:
             found = self.cleaner.preview(bdms)
         except Exception as exc:
             reason = actions.reason_of(exc, self._trigger)
-            self.lines.skipped(
-                reason, exc,
-                _ROWS_ALONE if self._trigger.uses_rows_addresses else '')
+            self.lines.skipped(reason, exc, _ROWS_ALONE)
             return cleaner.Assessment(
                 left_out=self.cleaner.rows_alone(bdms, reason))
         if found.cut_after is not None:

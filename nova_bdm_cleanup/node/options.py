@@ -35,9 +35,7 @@ MIN_AUDIT_INTERVAL = 60
 GONE = {
     'enabled': 'use mode',
     'host_boot_timeout': 'use timeout',
-    'live_migration_refuse': 'a live migration that would attach a volume of '
-                             'another project, or one that is not available, '
-                             'is refused; remove the line',
+    'live_migration_refuse': 'no live migration is refused; remove the line',
     'max_attachments': 'use max_removals',
     'remove_when': 'use remove',
     'stale_attachments': 'use remove, with or without its word stale',

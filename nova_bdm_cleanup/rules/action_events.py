@@ -26,8 +26,6 @@ class Kind(str, enum.Enum):
     LEFT = 'did not clean up'
     #: The guest is without the disk, and the mapping still exists.
     NOT_CONNECTED = 'did not connect'
-    #: An operation was refused because of the disk.
-    REFUSED = 'refused because of'
 
 
 class ActionEvent(NamedTuple):

@@ -232,8 +232,12 @@ def without_cinder(bdms: Sequence[facts.Bdm], server: facts.Server,
     found = []
     for bdm in bdms:
         if bdm.is_in_cinder and bdm.has_connection_info:
+            # Servers that share a multiattach volume are no rivals for it.
+            claims = [claim for claim in records.claims.get(bdm.uuid, ())
+                      if not (bdm.is_multiattach
+                              and claim.volume_id == bdm.volume_id)]
             verdict, words = verdict_on(AddressFacts(
-                records.claims.get(bdm.uuid, ()), bdm.volume_id,
+                claims, bdm.volume_id,
                 host=_host_of_last_move(bdm, server, records.moves),
                 guest_runs=records.guest_runs, failure=records.failure))
             if verdict is not Verdict.GIVEN:
@@ -249,7 +253,7 @@ def _left_out(finding: Finding, verdict: Verdict, words: str) -> Finding:
         decision=dataclasses.replace(
             finding.decision,
             has_address_here=verdict is not Verdict.ELSEWHERE))
-    # A dangling disk keeps its reason: a move must not attach it.
+    # A dangling disk keeps its reason.
     return dataclasses.replace(
         finding, reason=Reason.OTHER_HOSTS_ADDRESS, explanation=words) \
         if verdict in (Verdict.ELSEWHERE, Verdict.PERHAPS_ELSEWHERE) \

@@ -24,8 +24,9 @@ class Server:
     project: str | None = None
     #: The compute host, spelt as Cinder's connectors spell it.
     host: str = ''
-    #: It is on no host, and its volumes are reserved for it.
-    is_offloaded: bool = False
+    #: No host has its disks, and its volumes are reserved for it: it is
+    #: offloaded, or comes to this host.
+    is_disconnected: bool = False
     #: An administrator has locked it, as ``nova-manage volume_attachment
     #: refresh`` does while it exchanges attachments.  For the commands
     #: every lock counts, unless an operator says otherwise.
@@ -53,6 +54,8 @@ class Bdm:
     #: Its connection information names an address that a back end reuses, and
     #: not a name that is the volume's own on every host.
     has_address: bool = True
+    #: By its connection information, several servers may have the volume.
+    is_multiattach: bool = False
 
     @property
     def is_volume(self) -> bool:

@@ -38,7 +38,7 @@ RULES: tuple[Row[Due, Outcome], ...] = (
         'Cinder knows no volume of this cell: is it the wrong region, or a '
         'restored database?'),
 
-    Row('an administrator has locked the server',
+    Row('an administrator has locked the server, and it is not evacuated',
         lambda due: due.findings if due.world.server.is_locked else (),
         Outcome(Reason.SERVER_LOCKED, Action.WITHHOLD),
         'an administrator has locked the server; only an administrator can '

@@ -23,7 +23,7 @@ from docutils.parsers.rst.directives.tables import ListTable
 from docutils.statemachine import StringList
 
 #: The widths of the columns, by their number.
-_WIDTHS = {2: [64, 36], 3: [26, 44, 30], 5: [12, 26, 12, 28, 22]}
+_WIDTHS = {2: [64, 36], 3: [26, 44, 30], 4: [14, 36, 16, 34]}
 
 _ROOT = pathlib.Path(__file__).resolve().parents[3]
 

@@ -20,7 +20,7 @@ from typing import Any, Callable, TypeVar
 
 from nova_bdm_cleanup.node.cleanup import log_lines, ports
 from nova_bdm_cleanup.node.cleanup.ports import InstancePort
-from nova_bdm_cleanup.node.cleanup.triggers import Trigger
+from nova_bdm_cleanup.node.cleanup.triggers import Mode, Trigger
 from nova_bdm_cleanup.node.store.journal import Entry
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.cinder import Cinder
@@ -82,10 +82,10 @@ class Actions:
 
         :raises StepFailed: when nothing else may be done
         """
-        if self.trigger.guest_is_on:
+        if self.trigger.mode is Mode.REBOOT:
             self._step(None, 'prepare', self.instance.prepare, quiet=True)
         self._step(None, 'claim', self.instance.claim, quiet=True)
-        if self.trigger.guest_is_on:
+        if self.trigger.mode is Mode.REBOOT:
             self._step(None, 'power-off', self.instance.power_off)
 
     def leave(self, finding: facts.Finding) -> None:
@@ -156,7 +156,7 @@ class Actions:
     def _remove(self, finding: facts.Finding, bdm: facts.Bdm) -> None:
         """Remove a mapping, and then its attachments in Cinder."""
         if (bdm.has_connection_info and finding.decision.has_address_here
-                and self.trigger.uses_rows_addresses):
+                and self.trigger.mode is not Mode.ARRIVE):
             self._disconnect(finding, bdm, bdm=bdm.uuid)
         else:
             self.record('disconnect', 'skipped', bdm=bdm.uuid,

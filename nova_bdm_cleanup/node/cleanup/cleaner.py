@@ -14,7 +14,7 @@ from typing import Any, Callable, TypeVar
 from nova_bdm_cleanup import rules
 from nova_bdm_cleanup.node.cleanup import actions, log_lines
 from nova_bdm_cleanup.node.cleanup.ports import InstancePort
-from nova_bdm_cleanup.node.cleanup.triggers import InstanceHost, Trigger
+from nova_bdm_cleanup.node.cleanup.triggers import Mode, Trigger
 from nova_bdm_cleanup.node.store.journal import (
     account_of,
     ATTACHMENTS,
@@ -119,8 +119,8 @@ class Cleaner:
         Never raises because of Cinder, the host, Nova or the journal.
 
         :param bdms: all block device mappings of the server
-        :returns: the uuids of the mappings that Nova must not connect, removed
-            or not
+        :returns: the uuids of the mappings that were removed, and, if Nova
+            starts the guest by its rows, of those that it must not connect
         """
         found = self._look_first(bdms)
         try:
@@ -129,7 +129,7 @@ class Cleaner:
         except Exception as exc:
             found = self._unanswered(found, exc)
         with contextlib.ExitStack() as locks:
-            if found.plan.due and not self.trigger.guest_is_on:
+            if found.plan.due and self.trigger.mode is not Mode.REBOOT:
                 try:
                     if not self.trigger.nova_holds_lock:
                         locks.enter_context(self.instance.lock())
@@ -146,12 +146,14 @@ class Cleaner:
                 with self.instance.awaited():
                     self.removed, found = self._act(found)
         self._report_left(found.plan)
+        if not self.trigger.mode.starts_guest:
+            return self.removed
         self.report_not_connected(
             f for uuid, f in found.not_connected.items()
             if uuid not in self.removed)
         return self.removed.union(found.not_connected)
 
-    def withhold_all(self, bdms: Sequence[facts.Bdm]) -> frozenset[str]:
+    def report(self, bdms: Sequence[facts.Bdm]) -> frozenset[str]:
         """Find the inconsistencies of a server, and remove none.
 
         The virt driver turns the soft reboot of a guest that hangs into a hard
@@ -162,10 +164,7 @@ class Cleaner:
         found = self._look_first(bdms)
         if found.plan.due:
             found = self._look_again(found)
-        self.log.plan(found.plan.withhold(
-            self.trigger.withheld_for or Reason.OBSERVE_MODE))
-        if not self.trigger.guest_is_on:
-            self.report_not_connected(found.not_connected.values())
+        self.log.plan(found.plan.withhold(Reason.SOFT_REBOOT))
         return frozenset(found.not_connected)
 
     def rows_alone(self, bdms: Sequence[facts.Bdm], reason: Reason
@@ -175,7 +174,7 @@ class Cleaner:
         :param reason: why it does not
         :returns: the findings by the uuid of the mapping
         """
-        if self.policy.observe or not self.trigger.uses_rows_addresses:
+        if self.policy.observe or self.trigger.mode is Mode.ARRIVE:
             return {}
         disks = [bdm for bdm in bdms
                  if bdm.is_in_cinder and bdm.has_connection_info]
@@ -191,21 +190,11 @@ class Cleaner:
 
         :raises Exception: why Nova or Cinder did not answer
         """
-        found = self._assess(bdms, self._ask_cinder(bdms), guest_is_on=True)
-        if self.trigger.removes and not self.trigger.withheld_for:
-            found = self._settle(found, lambda now: self._assess(
-                now, self._ask_cinder(now, closely=True), guest_is_on=True))
-        plan = found.plan
-        try:
-            spent = (self.journal.spent(self._account(MAPPINGS))
-                     if plan.removals else 0)
-        except Exception as exc:
-            plan = plan.withhold(
-                Reason.JOURNAL_UNWRITABLE, log_lines.masked(exc))
-        else:
-            if spent + plan.removals > self.policy.max_removals_per_hour:
-                plan = plan.withhold(Reason.OVER_LIMIT)
-        return dataclasses.replace(found, plan=plan)
+        found = self._assess(bdms, self._ask_cinder(bdms), may_run=True)
+        if not self.trigger.mode.removes:
+            return found
+        return self._settle(found, lambda now: self._assess(
+            now, self._ask_cinder(now, closely=True), may_run=True))
 
     def pause(self, seconds: float) -> bool:
         """Wait, unless the time is over; return whether it is not."""
@@ -221,8 +210,7 @@ class Cleaner:
         except Exception as exc:
             reason = self._reason_of(exc)
             self.log.skipped(reason, exc)
-            if (self.trigger.removes and not self.trigger.withheld_for
-                    and not self.policy.observe):
+            if self.trigger.mode.removes and not self.policy.observe:
                 self._report(Kind.LEFT, None, reason)
             left_out = self.rows_alone(bdms, reason)
             return Assessment(not_connected=left_out, left_out=left_out)
@@ -260,7 +248,7 @@ class Cleaner:
         except Exception as exc:
             return self._unanswered(first, exc)
         plan = rules.confirm(first.plan, second.plan)
-        if not self.trigger.withheld_for:
+        if self.trigger.mode.removes:
             plan = plan.withhold(Reason.SECOND_LOOK_DIFFERS,
                                  of_volumes=second.unsettled_for)
         return dataclasses.replace(
@@ -282,7 +270,7 @@ class Cleaner:
         if answers.is_cut and not self._said_cut:
             self._said_cut = True
             self.log.unread(len(answers.attachments))
-        return self._assess(bdms, answers, self.trigger.guest_is_on)
+        return self._assess(bdms, answers, self.trigger.mode.may_run)
 
     def _ask_cinder(self, bdms: Sequence[facts.Bdm],
                     closely: bool = False) -> facts.Answers:
@@ -290,19 +278,21 @@ class Cleaner:
             self.server.uuid, bdms, self.server.project, closely=closely))
 
     def _assess(self, bdms: Sequence[facts.Bdm], answers: facts.Answers,
-                guest_is_on: bool) -> Assessment:
+                may_run: bool) -> Assessment:
         """Apply the rules to Cinder's answers.
 
         Nova is asked only if something would be removed.
+
+        :param may_run: the guest may be on
         """
         # Assume that it is the right Cinder; that is checked before a removal.
         snapshot = facts.Snapshot(
             self.server, tuple(bdms), answers.volumes, answers.attachments,
             WitnessAnswer.KNOWN, self.cinder.sees_all)
         plan = self._decide(snapshot)
-        if self.trigger.removes and any(
+        if self.trigger.mode is not Mode.DISCONNECT and any(
                 finding.is_removal for finding in plan.findings):
-            plan = self._decide_with_nova(snapshot, guest_is_on)
+            plan = self._decide_with_nova(snapshot, may_run)
         cut_after = len(answers.attachments) if answers.is_cut else None
         if self.policy.observe:
             return Assessment(
@@ -324,7 +314,7 @@ class Cleaner:
         :param disks: the disks that Cinder does not show attached.  Nova is
             asked only about them
         """
-        if not self.trigger.uses_rows_addresses or not disks:
+        if self.trigger.mode is Mode.ARRIVE or not disks:
             return plan
         return addresses.apply(
             plan, snapshot, self.policy, self.now(),
@@ -338,7 +328,7 @@ class Cleaner:
         """
         try:
             claims = self.instance.claims(disks)
-            moves = self.instance.moves() if self._is_on_this_host else ()
+            moves = self.instance.moves()
             guest_runs = bool(claims) and self._guest_runs
         except Exception as exc:
             return addresses.Records(failure=log_lines.masked(exc))
@@ -347,10 +337,6 @@ class Cleaner:
                 uuid: actions.asked_of(self.cinder, found)
                 for uuid, found in claims.items()})
         return addresses.Records(claims, moves, guest_runs)
-
-    @property
-    def _is_on_this_host(self) -> bool:
-        return self.trigger.instance_host is InstanceHost.THIS
 
     @functools.cached_property
     def _guest_runs(self) -> bool:
@@ -361,10 +347,9 @@ class Cleaner:
             return True
 
     def _decide_with_nova(self, snapshot: facts.Snapshot,
-                          guest_is_on: bool) -> Plan:
+                          may_run: bool) -> Plan:
         current = self.instance.server()
-        is_off = (guest_is_on or self.trigger.withheld_for
-                  or self.instance.is_off())
+        is_off = may_run or self.instance.is_off()
         plan = self._decide(dataclasses.replace(
             snapshot, server=current or self.server,
             witness=self._timed(lambda: self._witness(snapshot)),
@@ -494,7 +479,8 @@ class Cleaner:
             return dataclasses.replace(
                 found, plan=found.plan.withhold(exc.reason))
         # If the guest was off, both looks are done.
-        again = self._look_again(found) if self.trigger.guest_is_on else found
+        again = (self._look_again(found)
+                 if self.trigger.mode is Mode.REBOOT else found)
         acting.record('second-look', 'done', agreed=len(again.plan.due))
         self.log.plan(found.plan.stopped_in(again.plan))
         for finding in again.plan.findings:

@@ -3,7 +3,7 @@
 
 Every line reads ``bdm-cleanup: event=... reason=... volume=... attachment=...
 device=... request_id=...: plain words``.  INFO says what was done or is under
-way, WARNING what was refused or needs a person, ERROR a dangling root disk.
+way, WARNING what was withheld or needs a person, ERROR a dangling root disk.
 No line carries connection information.
 """
 
@@ -134,10 +134,6 @@ class LogLines:
         self._line(max(levels.WARNING, finding.reason.level), 'not-connected',
                    finding.reason, '%s; the mapping still exists, and %s' % (
                        finding.explanation, finding.without_disk), finding)
-
-    def refused(self, finding: facts.Finding, why: str) -> None:
-        """Log that an operation is refused because of a disk."""
-        self._line(levels.WARNING, 'refused', finding.reason, why, finding)
 
     def failed(self, finding: facts.Finding | None, reason: Reason,
                step: str, error: object) -> None:

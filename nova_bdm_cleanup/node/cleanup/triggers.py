@@ -16,15 +16,47 @@ from nova_bdm_cleanup.rules.facts import Server
 from nova_bdm_cleanup.rules.reasons import Reason
 
 
-class InstanceHost(enum.Enum):
-    """The host that Nova names for an instance while it is cleaned up."""
+class Mode(enum.Enum):
+    """What an operation does with the guest and its disks.
 
-    #: This compute host.
-    THIS = 'this'
-    #: None: the instance is offloaded, and its volumes are connected nowhere.
-    NONE = 'none'
-    #: Perhaps the source host, where its volumes are connected.
-    ANY = 'any'
+    It decides what a cleanup may do, and when.
+    """
+
+    #: The guest is usually on, and Nova starts it again by the rows.  A
+    #: removal powers it off first; if all removals are withheld, it keeps its
+    #: disks.
+    REBOOT = 'reboot'
+    #: The guest keeps its disks, unless the driver restarts it.  Nothing is
+    #: removed.
+    REPORT = 'report'
+    #: Nova starts the guest by the rows.  Nothing is removed unless the guest
+    #: is provably off.
+    START = 'start'
+    #: The server leaves this host: the driver disconnects its disks, and Nova
+    #: makes new attachments.  Nothing is removed unless the guest is provably
+    #: off.
+    LEAVE = 'leave'
+    #: The server comes to this host, where nothing of it is connected.  The
+    #: addresses in its rows are another host's: nothing is disconnected by
+    #: them, and Nova gives the driver new ones.
+    ARRIVE = 'arrive'
+    #: The driver disconnects the disks for good.  Nothing is removed.
+    DISCONNECT = 'disconnect'
+
+    @property
+    def removes(self) -> bool:
+        """Tell whether anything is removed, unless that is withheld."""
+        return self in (Mode.REBOOT, Mode.START, Mode.LEAVE, Mode.ARRIVE)
+
+    @property
+    def starts_guest(self) -> bool:
+        """Tell whether Nova starts the guest by the addresses in its rows."""
+        return self in (Mode.REBOOT, Mode.REPORT, Mode.START)
+
+    @property
+    def may_run(self) -> bool:
+        """Tell whether the guest may be on while it is cleaned up."""
+        return self in (Mode.REBOOT, Mode.REPORT)
 
 
 class Payer(enum.Enum):
@@ -35,8 +67,8 @@ class Payer(enum.Enum):
     PROJECT = 'project {0.project}'
     #: The host: only the operator brings the operation about.
     HOST = 'this host'
-    #: The server alone: the operation can no longer be refused, or a limit
-    #: that servers share would leave some of them on a host that is down.
+    #: The server alone: with a limit that servers share, some of them would
+    #: fail to leave a host that is down.
     SERVER = 'server {0.uuid}'
 
     def of(self, server: Server) -> str:
@@ -69,27 +101,15 @@ class Trigger:
     next_try: str
     #: Who is charged for its removals.
     payer: Payer
+    mode: Mode
     #: The word that selects it; None: it is selected whenever the plugin is
     #: on, or it has no hook.
     choice: Choice | None = None
-    #: The guest is usually on.  A removal powers it off first; if all removals
-    #: are withheld, the guest keeps its disks.  With any other trigger nothing
-    #: is removed unless the guest is provably off.
-    guest_is_on: bool = False
     #: Nova holds its lock of the instance, or none is needed.  Otherwise the
     #: cleanup takes it.
     nova_holds_lock: bool = False
-    #: It removes something, unless that is withheld.
-    removes: bool = True
-    #: The host that Nova names for the instance.
-    instance_host: InstanceHost = InstanceHost.THIS
-    #: The addresses in the rows are those of this host.  Those of a server
-    #: that comes to it are not: nothing is disconnected by them, and Nova
-    #: gives the driver new ones.
-    uses_rows_addresses: bool = True
-    #: The reason for which every removal is withheld; None: it is not.  Disks
-    #: that must not be connected are still taken out of the driver's list.
-    withheld_for: Reason | None = None
+    #: An administrator's lock of the server withholds every removal.
+    heeds_lock: bool = True
     #: Whether to look for stale attachments, too.
     finds_stale: bool = False
     #: The maximum duration of a cleanup in seconds, besides the options.
@@ -107,12 +127,10 @@ servers that nova-compute resumes when the host boots. It does so only if
 MOVES = Choice('move', """\
 operations that take a server from its host or bring it to another one:
 resizes, cold migrations and their reverts, shelves, unshelves, evacuations and
-the return of the old host, and live migrations. What dangles is looked for
-before anything is changed. It is removed when the guest is off, before Nova
-creates new attachments; if it may not be removed, the operation is refused. A
-live migration removes nothing: it is refused if it would attach a volume of
-another project, or one that is not ``available``, or disconnect the disk of
-another guest.""")
+the return of the old host, and live migrations. What dangles is removed when
+the guest is off, before Nova creates new attachments; if it may not be
+removed, Nova goes on as without the plugin. A disk that another guest of the
+host uses is not disconnected. In a live migration nothing is removed.""")
 
 DELETES = Choice('delete', """\
 deletes of servers, also when soft-deleted servers are reclaimed, or guests are
@@ -127,7 +145,7 @@ HARD_REBOOT = Trigger(
     goes_on='the reboot goes on',
     next_try='the next hard reboot tries again',
     payer=Payer.PROJECT,
-    guest_is_on=True,
+    mode=Mode.REBOOT,
     nova_holds_lock=True,
     finds_stale=True)
 
@@ -140,9 +158,8 @@ SOFT_REBOOT = Trigger(
     goes_on='the reboot goes on',
     next_try='a hard reboot tries again',
     payer=Payer.PROJECT,
-    guest_is_on=True,
+    mode=Mode.REPORT,
     nova_holds_lock=True,
-    withheld_for=Reason.SOFT_REBOOT,
     finds_stale=True,
     max_seconds=5.0)
 
@@ -154,6 +171,7 @@ START = Trigger(
     goes_on='the start goes on',
     next_try='the next start tries again',
     payer=Payer.PROJECT,
+    mode=Mode.START,
     choice=STARTS,
     finds_stale=True)
 
@@ -165,6 +183,7 @@ HOST_BOOT = Trigger(
     goes_on='the server is resumed',
     next_try='the next cleanup of the server tries again',
     payer=Payer.HOST,
+    mode=Mode.START,
     choice=HOST_BOOTS)
 
 # In every move Nova asks Cinder for the attachments before it defines the
@@ -178,13 +197,13 @@ MOVE = Trigger(
     states=frozenset(('resize_prep', 'resize_migrating', 'resize_reverting')),
     lost=Reason.MOVE_LOST,
     goes_on='the move goes on',
-    next_try='the other host tries again',
+    next_try='a hard reboot tries again',
     payer=Payer.PROJECT,
+    mode=Mode.LEAVE,
     choice=MOVES)
 
-#: The other host's part of these: it takes over what the first one could not
-#: remove.  It disconnects nothing, and so needs no lock, which Nova holds only
-#: in a revert from another cell.
+#: The other host's part of these.  Nova holds the lock only in a revert from
+#: another cell, and it is not needed: nothing is disconnected.
 FINISH = Trigger(
     name='finish',
     states=frozenset(('resize_finish', 'resize_reverting')),
@@ -192,9 +211,21 @@ FINISH = Trigger(
     goes_on='the move goes on',
     next_try='a hard reboot tries again',
     payer=Payer.SERVER,
+    mode=Mode.ARRIVE,
     choice=MOVES,
-    nova_holds_lock=True,
-    uses_rows_addresses=False)
+    nova_holds_lock=True)
+
+#: nova-compute died in the source's part of a move, and now starts the guest
+#: on the source.
+INTERRUPTED_MOVE = Trigger(
+    name='interrupted_move',
+    states=frozenset(('resize_migrating',)),
+    lost=Reason.MOVE_LOST,
+    goes_on='the guest is started',
+    next_try='a hard reboot tries again',
+    payer=Payer.HOST,
+    mode=Mode.START,
+    choice=MOVES)
 
 #: The instance leaves its host.
 SHELVE = Trigger(
@@ -204,6 +235,7 @@ SHELVE = Trigger(
     goes_on='the server is shelved',
     next_try='an unshelve tries again',
     payer=Payer.PROJECT,
+    mode=Mode.LEAVE,
     choice=MOVES,
     nova_holds_lock=True)
 
@@ -215,12 +247,12 @@ UNSHELVE = Trigger(
     goes_on='the server is unshelved',
     next_try='the next unshelve tries again',
     payer=Payer.PROJECT,
+    mode=Mode.ARRIVE,
     choice=MOVES,
-    nova_holds_lock=True,
-    instance_host=InstanceHost.NONE,
-    uses_rows_addresses=False)
+    nova_holds_lock=True)
 
-#: The former host is down.
+#: The former host is down.  Only an administrator evacuates a server, and
+#: Masakari locks it before that.
 EVACUATE = Trigger(
     name='evacuate',
     states=frozenset(('rebuilding',)),
@@ -228,9 +260,9 @@ EVACUATE = Trigger(
     goes_on='the evacuation goes on',
     next_try='the next evacuation tries again',
     payer=Payer.SERVER,
+    mode=Mode.ARRIVE,
     choice=MOVES,
-    instance_host=InstanceHost.ANY,
-    uses_rows_addresses=False)
+    heeds_lock=False)
 
 #: The host is back from which the instance was evacuated.
 RETURN = Trigger(
@@ -240,11 +272,11 @@ RETURN = Trigger(
     goes_on='nova-compute starts',
     next_try='an operator has to look for its device on this host',
     payer=Payer.HOST,
-    choice=MOVES,
-    removes=False,
-    instance_host=InstanceHost.ANY)
+    mode=Mode.DISCONNECT,
+    choice=MOVES)
 
-#: The guest runs, and keeps what it has.
+#: Its end on the source.  The guest runs on the other host, and keeps what it
+#: has.
 LIVE_MIGRATION = Trigger(
     name='live_migration',
     states=frozenset(('migrating',)),
@@ -252,9 +284,8 @@ LIVE_MIGRATION = Trigger(
     goes_on='the live migration goes on',
     next_try='a hard reboot removes it',
     payer=Payer.HOST,
+    mode=Mode.DISCONNECT,
     choice=MOVES,
-    guest_is_on=True,
-    withheld_for=Reason.GUEST_RUNNING,
     max_seconds=10.0)
 
 #: Its volumes are disconnected once more, and then the instance is gone.  Nova
@@ -266,8 +297,8 @@ DELETE = Trigger(
     goes_on='the server is deleted',
     next_try='an operator has to look for its device on this host',
     payer=Payer.PROJECT,
-    choice=DELETES,
-    removes=False)
+    mode=Mode.DISCONNECT,
+    choice=DELETES)
 
 #: The periodic audit.  It changes nothing, and has no hook.
 AUDIT = Trigger(
@@ -276,12 +307,14 @@ AUDIT = Trigger(
     lost=Reason.NOT_LOOKED_AT,
     goes_on='an audit changes nothing',
     next_try='the next round looks again',
-    payer=Payer.HOST)
+    payer=Payer.HOST,
+    mode=Mode.REPORT)
 
 #: All triggers with hooks; the words of the option are in this order.
 TRIGGERS: Sequence[Trigger] = (
-    HARD_REBOOT, SOFT_REBOOT, START, HOST_BOOT, MOVE, FINISH, SHELVE,
-    UNSHELVE, EVACUATE, RETURN, LIVE_MIGRATION, DELETE)
+    HARD_REBOOT, SOFT_REBOOT, START, HOST_BOOT, MOVE, FINISH,
+    INTERRUPTED_MOVE, SHELVE, UNSHELVE, EVACUATE, RETURN, LIVE_MIGRATION,
+    DELETE)
 
 #: The triggers that no word selects.
 ALWAYS_ON: Sequence[Trigger] = tuple(

@@ -3,25 +3,26 @@
 
 A BDM that dangles is removed on the new host, where the disk was never
 connected.  The former host still has it: when it comes back, it disconnects
-the disk by the address in the deleted BDM.
+the disk by the address in the deleted BDM.  After an evacuation that failed
+the guest may still run on the former host; then this waits until the guest is
+powered off.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import datetime
-import threading
-from typing import Any, NamedTuple
+import functools
+from typing import Any, Callable, NamedTuple
 
-from nova import exception, objects, utils
+from nova import objects, utils
 from nova.objects import fields
 
-from nova_bdm_cleanup.node import instance_cleanup
 from nova_bdm_cleanup.node.cleanup import actions, triggers
-from nova_bdm_cleanup.node.hooks import arrival
-from nova_bdm_cleanup.node.hooks.departure import Departure
-from nova_bdm_cleanup.node.hooks.wrapping import Call
+from nova_bdm_cleanup.node.hooks import operation
+from nova_bdm_cleanup.node.hooks.operation import Operation
+from nova_bdm_cleanup.node.hooks.wrapping import Call, log_failure
 from nova_bdm_cleanup.node.instance_cleanup import InstanceCleanup
 from nova_bdm_cleanup.rules.facts import Bdm, Finding
 from nova_bdm_cleanup.rules.reasons import Reason
@@ -30,24 +31,21 @@ from nova_bdm_cleanup.rules.reasons import Reason
 _DONE = 'done'
 _OPEN_STATES = ('accepted', 'pre-migrating', _DONE)
 
-#: An evacuation that failed may have written BDMs, too.
+#: An evacuation that failed may have written and removed BDMs, too.
 _STATES_OF_FAILURE = ('failed', 'error')
 
-#: Whether this thread destroys the guests of evacuated instances.
-_this_thread = threading.local()
+#: What is to be disconnected once the guest of a server is off, by server.
+#: The next start of nova-compute finds it again.
+_at_power_off: dict[str, Callable[[], None]] = {}
 
 
 def evacuate(call: Call) -> None:
-    """Clean up before an instance is rebuilt whose host is down.
+    """Remove what dangles before Nova makes new attachments.
 
-    :raises InstanceFaultRollback: when what dangles cannot be removed
+    All checks of Nova are behind it, on a host that the server comes to.
     """
     if call.arguments.get('evacuate'):
-        refusal = arrival.clean(call, triggers.EVACUATE)
-        if refusal:
-            raise exception.InstanceFaultRollback(
-                exception.InstanceUnacceptable(
-                    instance_id=call.instance.uuid, reason=refusal))
+        operation.arrive(call)
 
 
 @contextlib.contextmanager
@@ -58,66 +56,65 @@ def destroy(call: Call) -> Iterator[None]:
     BDMs that still exist.  An evacuation that is under way may remove one
     before that; hence the second time.
     """
-    manager, context = call.manager, call.context.elevated()
+    context = call.context.elevated()
+    returning = Operation(call, triggers.RETURN)
     evacuated: Mapping[str, _Evacuation] = {}
     done: set[str] = set()
-    with instance_cleanup.log_failure(triggers.RETURN, None):
-        evacuated = _evacuated(context, manager.host)
-    _disconnect_all(manager, context, evacuated, done)
-    _this_thread.destroys = True
-    try:
+    with log_failure(None):
+        evacuated = _evacuated(context, call.manager.host)
+    _disconnect_all(returning, context, evacuated, done)
+    with returning.begun():
         yield
-    finally:
-        _this_thread.destroys = False
-    _disconnect_all(manager, context, evacuated, done)
+    _disconnect_all(returning, context, evacuated, done)
 
 
-def withhold(call: Call) -> None:
-    """Keep the driver from disconnecting what another guest here has."""
-    if call.bdms is None and getattr(_this_thread, 'destroys', False):
-        with instance_cleanup.log_failure(triggers.RETURN, call.instance):
-            call.arguments['bdms'] = Departure.of(
-                call, triggers.RETURN, is_last=True).given(
-                    instance_cleanup.read_bdms(call.context, call.instance))
+@contextlib.contextmanager
+def power_off(call: Call) -> Iterator[None]:
+    """Disconnect what a failed evacuation removed, once the guest is off."""
+    yield
+    disconnect = _at_power_off.pop(call.instance.uuid, None)
+    if disconnect is not None:
+        with log_failure(call.instance):
+            disconnect()
 
 
 class _Evacuation(NamedTuple):
-    """The evacuations of an instance that this host has not ended yet."""
+    """The evacuations of an instance from this host."""
 
     #: When the first of them began.
     began: datetime.datetime
-    #: The instance has left this host.
-    is_done: bool
+    #: The states of their records.
+    states: frozenset[str]
 
 
 def _evacuated(context: Any, host: str) -> Mapping[str, _Evacuation]:
-    """Return the evacuations from a host, by the uuid of the instance."""
+    """Return the evacuations from a host, by the uuid of the instance.
+
+    Those that the host has ended at an earlier start are not among them.
+    """
     with utils.temporary_mutation(context, read_deleted='yes'):
         evacuations = objects.MigrationList.get_by_filters(context, {
             'source_compute': host,
             'migration_type': fields.MigrationType.EVACUATION,
             'status': [*_OPEN_STATES, *_STATES_OF_FAILURE]})
-    states: dict[str, set[str]] = {}
-    began: dict[str, datetime.datetime] = {}
+    found: dict[str, _Evacuation] = {}
     for each in evacuations:
-        server = each.instance_uuid
-        states.setdefault(server, set()).add(each.status)
-        began[server] = min(each.created_at,
-                            began.get(server, each.created_at))
-    return {server: _Evacuation(began[server], _DONE in found)
-            for server, found in sorted(states.items())
-            if found.intersection(_OPEN_STATES)}
+        known = found.get(each.instance_uuid)
+        found[each.instance_uuid] = _Evacuation(
+            min(each.created_at, known.began if known else each.created_at),
+            (known.states if known else frozenset()) | {each.status})
+    return dict(sorted(found.items()))
 
 
-def _disconnect_all(manager: Any, context: Any,
+def _disconnect_all(returning: Operation, context: Any,
                     evacuated: Mapping[str, _Evacuation],
                     done: set[str]) -> None:
     for server, evacuation in evacuated.items():
-        with instance_cleanup.log_failure(triggers.RETURN, None):
-            _disconnect_removed(manager, context, server, evacuation, done)
+        with log_failure(None):
+            _disconnect_removed(returning, context, server, evacuation, done)
 
 
-def _disconnect_removed(manager: Any, context: Any, server: str,
+def _disconnect_removed(returning: Operation, context: Any, server: str,
                         evacuation: _Evacuation, done: set[str]) -> None:
     """Disconnect the disks that only an evacuation has taken from a server.
 
@@ -139,19 +136,36 @@ def _disconnect_removed(manager: Any, context: Any, server: str,
     done.update(row.uuid for row in removed)
     with utils.temporary_mutation(context, read_deleted='yes'):
         instance = objects.Instance.get_by_uuid(context, server)
-    if evacuation.is_done and instance.host == manager.host:
+    is_here = instance.host == returning.host
+    if is_here and _DONE in evacuation.states:
         # It has come back to this host: its guest is not one of before.
         return
-    cleanup = InstanceCleanup(manager, context, instance, triggers.RETURN)
+    cleanup = returning.cleanup(instance)
     if cleanup.observes:
         return
     with cleanup.counted():
-        disks = [bdm for bdm in cleanup.host.adopt(removed)
-                 if bdm.has_connection_info]
-        if not cleanup.host.is_off():
+        is_off = cleanup.host.is_off()
+        if not is_off and evacuation.states.intersection(_OPEN_STATES):
             # Nova destroys it next.
             cleanup.host.power_off()
-        for bdm in disks:
+            is_off = True
+        if is_off:
+            _disconnect_rows(cleanup, removed)
+        else:
+            _at_power_off[server] = functools.partial(
+                _disconnect_at_power_off, returning, instance, removed)
+
+
+def _disconnect_at_power_off(returning: Operation, instance: Any,
+                             removed: Sequence[Any]) -> None:
+    cleanup = returning.cleanup(instance)
+    with cleanup.counted():
+        _disconnect_rows(cleanup, removed)
+
+
+def _disconnect_rows(cleanup: InstanceCleanup, removed: Sequence[Any]) -> None:
+    for bdm in cleanup.host.adopt(removed):
+        if bdm.has_connection_info:
             _disconnect(cleanup, bdm)
 
 

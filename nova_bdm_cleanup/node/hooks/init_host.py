@@ -5,15 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 import contextlib
-import functools
 from typing import Any
 
 import nova.conf
 from oslo_log import log as logging
 
-from nova_bdm_cleanup.node import boot, options, periodic, process_record
+from nova_bdm_cleanup.node import options, periodic, process_record
+from nova_bdm_cleanup.node.boot import Boot
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger
-from nova_bdm_cleanup.node.hooks.wrapping import Call
+from nova_bdm_cleanup.node.hooks import operation
+from nova_bdm_cleanup.node.hooks.wrapping import Call, log_failure
 from nova_bdm_cleanup.rules.facts import Policy
 
 CONF = nova.conf.CONF
@@ -23,9 +24,14 @@ LOG = logging.getLogger(__name__)
 @contextlib.contextmanager
 def begin(call: Call) -> Iterator[None]:
     """Have all instances that Nova brings back share one time limit."""
-    with boot.going_on(_begin(call.manager, call.triggers),
-                       functools.partial(options.counters, CONF)):
-        yield
+    boot = Boot(_begin(call.manager, call.triggers))
+    try:
+        with operation.booting(boot):
+            yield
+    finally:
+        # Otherwise an error would keep nova-compute from starting.
+        with log_failure(None):
+            boot.sum_up(options.counters(CONF))
 
 
 def _begin(manager: Any, triggers: Sequence[Trigger]) -> float:

@@ -15,7 +15,6 @@ from typing import Any
 
 from nova.compute import manager as nova_manager, task_states
 from nova.network import neutron
-from nova.scheduler.client.report import SchedulerReportClient
 from nova.virt import block_device, driver as nova_driver
 from nova.virt.libvirt.driver import LibvirtDriver
 from nova.virt.libvirt.guest import Guest as LibvirtGuest
@@ -27,13 +26,11 @@ from nova_bdm_cleanup.node.cleanup.triggers import ALWAYS_ON, Trigger
 from nova_bdm_cleanup.node.hooks import table
 from nova_bdm_cleanup.node.hooks.table import Requirement
 
-_MANAGER = nova_manager.ComputeManager.__name__
-
 #: The owners of the functions that the table names.
 _OWNERS: Mapping[str, Any] = {owner.__name__: owner for owner in (
     nova_manager.ComputeManager, nova_driver.ComputeDriver, LibvirtDriver,
     LibvirtHost, LibvirtGuest, block_device.DriverVolumeBlockDevice,
-    neutron.API, SchedulerReportClient, nova_manager, nova_cinder)}
+    neutron.API, nova_cinder)}
 
 
 def differences() -> list[str]:
@@ -69,8 +66,8 @@ def _differences_for(triggers: Collection[Trigger]) -> list[str]:
 
 
 def _requirement(hook: table.Hook) -> Requirement:
-    return Requirement('%s.%s' % (_MANAGER, hook.method.name),
-                       hook.method.parameters, callers=hook.callers)
+    return Requirement(str(hook.method), hook.method.parameters,
+                       callers=hook.callers)
 
 
 def _differing(needs: Iterable[Requirement]) -> list[str]:
@@ -91,7 +88,7 @@ def _differing(needs: Iterable[Requirement]) -> list[str]:
 
 def _not_called(needs: Iterable[Requirement]) -> list[str]:
     """Return which functions their callers do not call."""
-    return ['%s.%s does not call %s' % (_MANAGER, caller, name)
+    return ['%s.%s does not call %s' % (table.MANAGER, caller, name)
             for need in needs
             for name in [need.function.rpartition('.')[2]]
             for caller in need.callers if not _calls(caller, name)]

@@ -1,24 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hooks where Nova reads the BDMs itself after the cleanup.
+"""The hooks on operations in which Nova starts a guest by its rows.
 
-They serve starts, undeletes and interrupted starts; guests that ran when the
-host went down; and, through :mod:`reboot`, the reboots of Nova 25 to 27.  Only
-in these reboots does Nova hold the lock of the instance.
+These are reboots; starts, undeletes and interrupted starts; and, when
+nova-compute starts, guests that ran when the host went down and guests whose
+move was interrupted.
+
+Nova 28 and later call ``_delete_dangling_bdms(context, instance, bdms)`` in
+every reboot, under the lock of the instance.  Before, Nova had no cleanup of
+its own, and, as in the other operations, read the BDMs itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 import contextlib
-import threading
 
 from nova_bdm_cleanup.node import instance_cleanup
+from nova_bdm_cleanup.node.cleanup import triggers
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger
-from nova_bdm_cleanup.node.hooks.wrapping import Call
+from nova_bdm_cleanup.node.hooks.operation import Operation
+from nova_bdm_cleanup.node.hooks.wrapping import Call, log_failure
 
-#: The uuids of the BDMs that must not be connected, in the call that this
-#: thread carries out.
-_current = threading.local()
+
+def replace_builtin(call: Call) -> bool:
+    """Clean up in a reboot, and drop the BDMs that must not be connected.
+
+    :returns: whether Nova's own cleanup must not run
+    """
+    operation = Operation(call, _trigger_of_reboot(call))
+    with log_failure(call.instance):
+        operation.clean(call.instance, call.bdms)
+        instance_cleanup.take_out(call.bdms, operation.not_connected)
+    # In that mode it fails the reboot as it does without the plugin.
+    return not instance_cleanup.observes()
+
+
+@contextlib.contextmanager
+def clean_before_reboot(call: Call) -> Iterator[None]:
+    """Clean up before a reboot, where Nova has no cleanup of its own."""
+    with _cleaned_up(call, _trigger_of_reboot(call)):
+        yield
 
 
 @contextlib.contextmanager
@@ -27,35 +48,35 @@ def clean_before(call: Call) -> Iterator[None]:
 
     The wrapped method alone tells which of the two it is.
     """
-    with clean(call, call.triggers[0]):
+    with _cleaned_up(call, call.triggers[0]):
         yield
 
 
 @contextlib.contextmanager
-def clean(call: Call, trigger: Trigger) -> Iterator[None]:
-    """Clean up, and remember the BDMs that the call must not connect."""
-    with instance_cleanup.log_failure(trigger, call.instance):
-        _clean(call, trigger)
-    try:
+def clean_interrupted_move(call: Call) -> Iterator[None]:
+    """Clean up before Nova restores a guest whose move was interrupted."""
+    instance = call.instance
+    if (instance.host == call.manager.host
+            and instance.task_state in triggers.INTERRUPTED_MOVE.states):
+        with _cleaned_up(call, triggers.INTERRUPTED_MOVE):
+            yield
+    else:
         yield
-    finally:
-        _current.not_connected = frozenset()
 
 
-def take_out(call: Call) -> None:
-    """Drop the BDMs that must not be connected."""
-    not_connected: frozenset[str] = getattr(
-        _current, 'not_connected', frozenset())
-    if not_connected and call.bdms is None:
-        call.arguments['bdms'] = instance_cleanup.read_bdms(
-            call.context, call.instance)
-    if call.bdms is not None:
-        # The cleanup was given another list.
-        instance_cleanup.take_out(call.bdms, not_connected)
+@contextlib.contextmanager
+def _cleaned_up(call: Call, trigger: Trigger) -> Iterator[None]:
+    """Clean up, and begin an operation that starts a guest."""
+    operation = Operation(call, trigger)
+    with log_failure(call.instance):
+        operation.clean(call.instance, operation.read_bdms(call.instance))
+    with operation.begun():
+        yield
 
 
-def _clean(call: Call, trigger: Trigger) -> None:
-    context = call.context.elevated()
-    bdms = instance_cleanup.read_bdms(context, call.instance)
-    _current.not_connected = instance_cleanup.clean(
-        call.manager, context, call.instance, bdms, trigger)
+def _trigger_of_reboot(call: Call) -> Trigger:
+    """Return the trigger of a reboot; a soft one in an unknown task state.
+
+    A soft reboot keeps the domain: the guest would go on with the disk.
+    """
+    return call.trigger_of(call.instance.task_state) or triggers.SOFT_REBOOT

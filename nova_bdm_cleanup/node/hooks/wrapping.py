@@ -3,35 +3,39 @@
 
 Every wrapper binds the arguments of a call to the signature of the method, so
 that neither a handler nor the order of the wrappers depends on how Nova passes
-them.
+them.  An error of a handler is logged, and the method runs: no handler can
+end an operation of Nova.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import contextlib
 import dataclasses
 import functools
 import inspect
 import pkgutil
 from typing import Any, Callable
 
+from oslo_log import log as logging
+
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger, TRIGGERS
-from nova_bdm_cleanup.node.hooks.table import Hook, Wraps
+from nova_bdm_cleanup.node.hooks.table import Hook, Method, Wraps
+
+LOG = logging.getLogger(__name__)
 
 _Function = Callable[..., Any]
 
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """A call of a wrapped method of ``ComputeManager``."""
+    """A call of a wrapped method of Nova."""
 
     #: The arguments by name, including ``self``, without those that are left
     #: to their defaults.  A handler may change them.
     arguments: dict[str, Any]
     #: The triggers of the rows that this wrapper is installed for.
     triggers: Sequence[Trigger]
-    #: Calls the method with the current arguments.
-    carry_out: Callable[[], Any]
 
     @property
     def manager(self) -> Any:
@@ -63,7 +67,7 @@ class Call:
 class Wrapper:
     """The rows of the table that one wrapper is installed for."""
 
-    method: str
+    method: Method
     wraps: Wraps
     handler: str
     triggers: Sequence[Trigger]
@@ -75,10 +79,10 @@ def wrappers_for(hooks: Iterable[Hook], installed: Collection[Trigger]
 
     :param installed: all triggers that are installed
     """
-    found: dict[tuple[str, Wraps, str], set[Trigger]] = {}
+    found: dict[tuple[Method, Wraps, str], set[Trigger]] = {}
     for hook in hooks:
         found.setdefault(
-            (hook.method.name, hook.wraps, hook.handler), set()).update(
+            (hook.method, hook.wraps, hook.handler), set()).update(
                 installed if hook.trigger is None else [hook.trigger])
     return [Wrapper(*key, triggers=[t for t in TRIGGERS if t in own])
             for key, own in found.items()]
@@ -91,18 +95,22 @@ def handler_of(wrapper: Wrapper) -> _Function:
     return handler
 
 
-def wrap(owner: type, wrappers: Iterable[Wrapper]) -> Mapping[str, _Function]:
-    """Put wrappers around the methods of a class, the last one outermost.
+def wrap(owners: Mapping[str, type], wrappers: Iterable[Wrapper]
+         ) -> Mapping[tuple[type, str], _Function]:
+    """Put wrappers around methods of Nova, the last one outermost.
 
-    :returns: the methods as they were, by name
+    :param owners: the classes that have the methods, by name
+    :returns: the methods as they were, by class and name
     """
     # Import all of them before anything is changed.
-    handlers = [(wrapper, handler_of(wrapper)) for wrapper in wrappers]
-    originals = {wrapper.method: vars(owner)[wrapper.method]
-                 for wrapper, _ in handlers}
-    for wrapper, handler in handlers:
-        setattr(owner, wrapper.method, _wrapped(
-            vars(owner)[wrapper.method], wrapper, handler))
+    handlers = [
+        (owners[wrapper.method.owner], wrapper, handler_of(wrapper))
+        for wrapper in wrappers]
+    originals = {(owner, wrapper.method.name): vars(owner)[wrapper.method.name]
+                 for owner, wrapper, _ in handlers}
+    for owner, wrapper, handler in handlers:
+        name = wrapper.method.name
+        setattr(owner, name, _wrapped(vars(owner)[name], wrapper, handler))
     return originals
 
 
@@ -113,14 +121,27 @@ def _wrapped(original: _Function, wrapper: Wrapper,
     @functools.wraps(original)
     def call_handler(*args: Any, **kwargs: Any) -> Any:
         bound = signature.bind(*args, **kwargs)
-        call = Call(bound.arguments, wrapper.triggers,
-                    lambda: original(*bound.args, **bound.kwargs))
-        if wrapper.wraps is Wraps.IN_PLACE_OF:
-            return handler(call)
-        if wrapper.wraps is Wraps.AROUND:
-            with handler(call):
-                return call.carry_out()
-        handler(call)
-        return call.carry_out()
+        call = Call(bound.arguments, wrapper.triggers)
+        with contextlib.ExitStack() as stack:
+            # Whatever happens in a handler, Nova goes on.
+            with log_failure(bound.arguments.get('instance')):
+                if wrapper.wraps is Wraps.AROUND:
+                    stack.enter_context(handler(call))
+                elif handler(call) and wrapper.wraps is Wraps.UNLESS:
+                    return None
+            return original(*bound.args, **bound.kwargs)
 
     return call_handler
+
+
+@contextlib.contextmanager
+def log_failure(instance: Any) -> Iterator[None]:
+    """Log an error of the plugin, and have Nova go on.
+
+    :param instance: the Nova instance, if it is about one
+    """
+    try:
+        yield
+    except Exception:
+        LOG.exception('bdm-cleanup failed; Nova goes on as without it',
+                      instance=instance)

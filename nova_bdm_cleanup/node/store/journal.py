@@ -259,15 +259,6 @@ class Journal:
             self._database.write(lambda connection: connection.execute(
                 'UPDATE charge SET time = ? WHERE time > ?', (now, now)))
 
-    def spent(self, account: str) -> int:
-        """Return how much of an hourly limit was used in the last hour.
-
-        :raises StoreError: when a date cannot be corrected, or nothing read
-        """
-        self.correct_dates()
-        return self._database.read(lambda connection: _spent(
-            connection, account, self._now())) or 0
-
     def most_charged(self, kind: str) -> tuple[str, int]:
         """Return who had the most removals of a kind in the last hour.
 

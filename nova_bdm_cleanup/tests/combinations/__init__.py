@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the plugin in a real Nova, in many combinations.
 
-Each operation with each kind of disk, each state with the commands that end
-it, each rule of a policy left out.  The functional tests have one of each.
+Each state with the commands that end it, each rule of a policy left out.  The
+functional tests have one of each.
 """
 
 from __future__ import annotations

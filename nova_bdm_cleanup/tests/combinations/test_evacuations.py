@@ -55,16 +55,6 @@ class ReusedAddressTest(moving.MoveTestCase):
         self.check_moved(self.server, self.lost, HERE)
         self.check_kept()
 
-    def test_evacuation_is_refused_if_the_row_stays(self):
-        """Refuse it, rather than leave the address in a row."""
-        self.set_options(remove=['missing'])
-        self.evacuate(self.server)
-        self.check_refused(self.server, self.lost)
-        self.check_kept()
-        self.assertEqual({HERE}, self.allocated_hosts(self.server))
-        self.set_options(remove=['missing', 'available'])
-        self.evacuate_and_check()
-
     def test_nova_alone_connects_the_lost_disk(self):
         """Give the disk that was lost back to the server."""
         self.switch_plugin_off()
@@ -152,6 +142,55 @@ class ReturnTest(moving.MoveTestCase):
         self.cloud.restart_compute(HERE)
         self.assertFalse(off.called)
         self.assertEqual([], self.log_lines(server, 'disconnected'))
+
+
+class FailedTest(moving.MoveTestCase):
+    """An evacuation that fails, and the old host returns."""
+
+    def fail_evacuation(self, owner, method, **behaviour):
+        """Return a server whose evacuation failed, and its lost disk.
+
+        :param method: a method of Nova that fails
+        """
+        server, lost = self.damaged_server('attachment-deleted')
+        with fixtures.MockPatchObject(owner, method, **behaviour):
+            self.evacuate(server)
+        self.assertEqual(HERE, self.host_of(server))
+        return server, lost
+
+    def fail_after_removal(self):
+        server, lost = self.fail_evacuation(
+            libvirt_driver.LibvirtDriver, 'spawn', side_effect=OSError('no'))
+        entry, = self.journal()
+        self.assertEqual('done', entry.outcome)
+        return server, lost
+
+    def test_check_of_nova_fails_before_the_removal(self):
+        """Remove nothing if Nova itself ends the evacuation first."""
+        server, lost = self.fail_evacuation(
+            libvirt_driver.LibvirtDriver, 'instance_exists',
+            return_value=True)
+        self.assertEqual([], self.journal())
+        self.assertIsNotNone(self.cloud.look(server).block_device(lost))
+        self.assertEqual([], self.changes())
+
+    def test_running_guest_keeps_its_device_until_it_is_off(self):
+        server, lost = self.fail_after_removal()
+        self.come_back()
+        view = self.cloud.look(server)
+        self.assertTrue(view.is_running)
+        self.assertTrue(view.has_disk(lost))
+        self.assertIn(lost, view.connected)
+        self.cloud.reboot(server)
+        view = self.look(server)
+        self.assert_gone(view, lost)
+        self.check_attached(view, self.other_volumes(server, lost))
+
+    def test_device_of_a_guest_that_is_off_is_disconnected(self):
+        server, lost = self.fail_after_removal()
+        self.cloud.lose_power(server)
+        self.come_back()
+        self.assertEqual(0, self.cloud.nova.connected[HERE][lost])
 
 
 class StartTest(moving.MoveTestCase):

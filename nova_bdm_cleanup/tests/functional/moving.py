@@ -15,13 +15,7 @@ from typing import Any
 
 import fixtures
 
-from nova_bdm_cleanup.tests.cloud import (
-    fixture,
-    identity,
-    messages,
-    recorder,
-    snapshot,
-)
+from nova_bdm_cleanup.tests.cloud import fixture, identity, messages, snapshot
 from nova_bdm_cleanup.tests.cloud.damage import DAMAGE
 from nova_bdm_cleanup.tests.functional import scenario
 
@@ -271,22 +265,6 @@ class MoveTestCase(scenario.ScenarioTestCase):
         view = self.look(server)
         self.assert_healthy(view, *self.other_volumes(server, lost))
         self.assertIsNotNone(view.block_device(lost))
-
-    def check_refused(self, server: fixture.Server, lost: str,
-                      where: str = HERE, status: str = 'ACTIVE') -> None:
-        """Check that an operation ended before it changed anything."""
-        self.assertEqual([lost], [
-            volume for volume, _ in self.refusals(server)])
-        self.assertEqual(where, self.host_of(server))
-        view = self.look_on_current_host(server)
-        self.assertEqual((status, None, True), (
-            view.status, view.task_state, view.is_running), view.fault)
-        self.assert_healthy(view, *self.other_volumes(server, lost))
-        self.assertIsNotNone(view.block_device(lost))
-        self.assertEqual([], [
-            step for step in self.steps_of(server.id)
-            if step[0] == recorder.GUEST])
-        self.assertEqual([], self.changes())
 
     def check_attached(self, view: snapshot.Snapshot, volumes: Iterable[str]
                        ) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import datetime
 import threading
 
+import fixtures
 from oslo_config import cfg
 
 from nova_bdm_cleanup.tests.cloud import recorder
@@ -40,6 +41,17 @@ class DeleteTest(moving.MoveTestCase):
             self.cloud.timeline(lost), (recorder.HOST, 'disconnect'),
             (recorder.BACK_END, 'terminate_connection'))
         self.assertEqual(0, self.cloud.nova.connected[HERE][lost])
+
+    def test_secret_of_a_disk_that_stays_connected_is_deleted(self):
+        server, lost = self.damaged_server('attachment-deleted')
+        _, theirs = self.add_neighbour(server, lost, HERE)
+        deleted = []
+        self.useFixture(fixtures.MockPatchObject(
+            self.cloud.nova.computes[HERE].manager.driver._host,
+            'delete_secret', lambda *usage: deleted.append(usage)))
+        self.cloud.delete(server)
+        self.assertEqual(1, self.cloud.nova.connected[HERE][theirs])
+        self.assertIn(('volume', lost), deleted)
 
     def test_neighbour_has_moved(self):
         """Wait until it is known that no other guest has the address."""
@@ -85,12 +97,39 @@ class LateDeleteTestCase(moving.MoveTestCase):
             2020, 1, 1, tzinfo=datetime.timezone.utc))
         self.destroy_late(server, '_reclaim_queued_deletes')
 
-    def reap(self, server):
-        """Delete a server whose host is down."""
+    def reap(self, server, delay=0):
+        """Delete a server whose host is down.
+
+        :param delay: how many seconds Cinder takes for the disks
+        """
         self.go_down()
         self.cloud.delete(server)
+        self.age_deletion(delay, 'instance_uuid', server.id)
         self.come_back()
         self.destroy_late(server, '_cleanup_running_deleted_instances')
+
+
+    def age_deletion(self, seconds, column, value):
+        """Have mappings be deleted earlier than they were."""
+        with self.cloud.nova.database('cell1') as database:
+            database.execute(
+                f"UPDATE block_device_mapping SET deleted_at = "  # noqa: S608
+                f"datetime(deleted_at, '-{seconds} seconds') "
+                f"WHERE {column} = ?", (value,))
+            database.commit()
+
+
+class SlowCinderTest(LateDeleteTestCase):
+
+    def test_reap_leaves_no_device(self):
+        """Disconnect all disks, however early their mappings were deleted.
+
+        The API deletes each mapping after Cinder's answer, and the server
+        last.  The plugin has removed none of them.
+        """
+        server, _ = self.damaged_server('attachment-deleted')
+        self.reap(server, delay=120)
+        self.assertEqual({}, dict(self.cloud.nova.connected[HERE]))
 
 
 class AddressTest(LateDeleteTestCase):
@@ -134,12 +173,7 @@ class RemovedVolumeTest(LateDeleteTestCase):
         row = self.cloud.change_row(server, lost, delete_on_termination=True)
         self.damage(server, lost, 'attachment-deleted')
         self.cloud.reboot(server)
-        with self.cloud.nova.database('cell1') as database:
-            database.execute(
-                "UPDATE block_device_mapping SET deleted_at = "
-                "datetime(deleted_at, '-2 minutes') WHERE uuid = ?",
-                (row.uuid,))
-            database.commit()
+        self.age_deletion(120, 'uuid', row.uuid)
         self.reap(server)
         return lost
 

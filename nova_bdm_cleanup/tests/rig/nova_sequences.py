@@ -21,6 +21,7 @@ from nova_bdm_cleanup.tests.cloud import fixture, proxy
 from nova_bdm_cleanup.tests.simulation import (
     compute_moves,
     move_operations,
+    properties,
     world as worlds,
 )
 from nova_bdm_cleanup.tests.simulation.scheduler import Scheduler
@@ -157,7 +158,7 @@ class Model:
         self._world = worlds.World(self._scheduler)
         self._world.resumes_guests = True
         # The plugin is not installed.
-        self._world.first_look_failed = True
+        self._world.unchecked_properties = frozenset(properties.PROPERTIES)
         self._cloud = move_operations.Cloud(
             self._world, compute_moves.Manager34)
         for server, volume in SERVERS.items():

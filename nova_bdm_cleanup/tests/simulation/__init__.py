@@ -16,6 +16,8 @@ the functional suite compares with the real things call by call.
     operations of users, administrators and other projects
 ``properties``
     the properties that every schedule must have
+``ends``
+    the end of an operation, compared with that without the plugin
 ``scenarios``
     the initial state, the operation on the server and a concurrent one
 ``search``

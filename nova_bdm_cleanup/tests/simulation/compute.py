@@ -117,6 +117,9 @@ class Driver(LibvirtDriver):
 
     def power_off(self, instance: Any, timeout: int = 0,
                   retry_interval: int = 0) -> None:
+        self._destroy(instance)
+
+    def _destroy(self, instance: Any) -> None:
         with self._world.attempt('powers the guest off', HostFailure):
             self._guest(instance).is_running = False
             properties.record_power_off(self._world, instance.uuid)
@@ -129,9 +132,11 @@ class Driver(LibvirtDriver):
         self._world.step(f'connects unit {number}')
         properties.check_users(self._world, self._name, instance.uuid, number,
                                'no-address-of-a-running-guest', 'is connected')
-        if (number not in self._model_host.devices and
-                self._world.cinder.back_end.read(self._name, number) is None):
-            raise HostFailure(f'there is no unit {number}')
+        with self._world.part_of(connection_info['serial']):
+            if (number not in self._model_host.devices
+                    and self._world.cinder.back_end.read(
+                        self._name, number) is None):
+                raise HostFailure(f'there is no unit {number}')
         self._model_host.devices.setdefault(number, set()).add(instance.uuid)
 
     def _disconnect_volume(
@@ -192,11 +197,9 @@ class Driver(LibvirtDriver):
         self.power_on(instance, disks)
 
     def power_on(self, instance: Any, disks: Disks) -> None:
-        guest = self._guest(instance)
-        self._world.step('destroys the guest')
-        guest.is_running = False
+        self._destroy(instance)
         self.disconnect_all(instance, disks)
-        guest.disks = {}
+        self._guest(instance).disks = {}
         self.spawn(instance, disks)
 
     def spawn(self, instance: Any, disks: Disks) -> None:
@@ -235,9 +238,7 @@ class Driver(LibvirtDriver):
         raise HostFailure('the guest runs already')
 
     def destroy(self, instance: Any, disks: Disks) -> None:
-        self._world.step('destroys the guest')
-        guest = self._guest(instance)
-        guest.is_running = False
+        self._destroy(instance)
         self.disconnect_all(instance, disks)
         self.undefine(instance)
 
@@ -275,6 +276,8 @@ class _Volumes:
 class Manager:
     """Nova's ComputeManager before 2023.2, without moves."""
 
+    #: The class of its virt driver.
+    driver_class = Driver
     #: Task states of reboots that it resumes at its start if the guest is off.
     _RESUMED_REBOOTS: Sequence[str] = (
         task_states.REBOOT_STARTED, task_states.REBOOT_STARTED_HARD)
@@ -283,7 +286,7 @@ class Manager:
         self._world = world
         self._context = Context(world)
         self.host = host
-        self.driver: Any = Driver(world, host)
+        self.driver: Any = self.driver_class(world, host)
         self.network_api = _Network(world)
         self.volume_api = _Volumes(world)
 
@@ -479,9 +482,10 @@ class Manager:
                            reverse=self._world.boots_in_reverse):
             server = self._world.server(uuid)
             if server.host == self.host and uuid not in evacuated:
-                self._init_instance(Instance(self._world, server))
+                self._init_instance(
+                    self._context, Instance(self._world, server))
 
-    def _init_instance(self, instance: Any) -> None:
+    def _init_instance(self, context: Any, instance: Any) -> None:
         if instance.vm_state == vm_states.ERROR:
             return
         if instance.vm_state == vm_states.BUILDING:
@@ -503,7 +507,7 @@ class Manager:
             self.start_instance(instance)
         elif (instance.power_state == power_state.RUNNING and not is_running
               and self._world.resumes_guests):
-            self._resume_guests_state(self._context, instance, None)
+            self._resume_guests_state(context, instance, None)
 
     def _resume_guests_state(self, context: Any, instance: Any,
                              net_info: Any) -> None:

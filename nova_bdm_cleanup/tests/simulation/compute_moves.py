@@ -21,24 +21,11 @@ from nova_bdm_cleanup.tests.simulation import (
     properties,
 )
 from nova_bdm_cleanup.tests.simulation.compute import Disks, HostFailure
-from nova_bdm_cleanup.tests.simulation.nova import (
-    Instance,
-    Mappings,
-    MigrationObject,
-)
-from nova_bdm_cleanup.tests.simulation.world import (
-    connection,
-    HERE,
-    number_of,
-    World,
-)
+from nova_bdm_cleanup.tests.simulation.nova import Instance, Mappings
+from nova_bdm_cleanup.tests.simulation.world import connection, HERE, number_of
 
 #: Failures of Nova's own part of an operation.
 _FAILURES = (HostFailure, model.CinderError, exception.BDMNotFound)
-
-#: Exceptions by which the plugin refuses a move.
-_REFUSALS = (exception.InstanceFaultRollback, exception.InstanceUnacceptable,
-             exception.MigrationPreCheckError)
 
 #: Another operation has taken the server.
 _CONFLICTS = (exception.UnexpectedTaskStateError, exception.InstanceNotFound)
@@ -49,23 +36,8 @@ def migration_of(server: str) -> str:
     return f'migration of {server}'
 
 
-class _Placement:
-    """Nova's client for Placement."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def delete_allocation_for_instance(self, context: Any, uuid: str,
-                                       force: bool = False) -> None:
-        self._world.allocate(uuid)
-
-
 class Manager26(compute.Manager):
     """Nova's ComputeManager before 2023.2."""
-
-    def __init__(self, world: World, host: str) -> None:
-        super().__init__(world, host)
-        self.reportclient = _Placement(world)
 
     @contextlib.contextmanager
     def _handling_failures(self, instance: Instance, vm_state: str | None,
@@ -79,18 +51,13 @@ class Manager26(compute.Manager):
         world, uuid = self._world, instance.uuid
         try:
             yield
-        except (*_FAILURES, *_REFUSALS, *_CONFLICTS) as exc:
+        except _CONFLICTS:
             undo()
-            if isinstance(exc, _CONFLICTS):
-                return
-            if isinstance(exc, _REFUSALS):
-                properties.check_refusal(world, uuid)
-            else:
-                properties.check_failed_move(world, uuid, exc)
+        except _FAILURES as exc:
+            undo()
+            properties.check_failed_move(world, uuid, exc)
             world.step('gives up')
             if uuid in world.servers:
-                if isinstance(exc, exception.InstanceFaultRollback):
-                    vm_state = None
                 world.change_server(uuid, task_state=None, **(
                     {'vm_state': vm_state} if vm_state else {}))
 
@@ -138,17 +105,6 @@ class Manager26(compute.Manager):
         self._world.change_migration(instance.uuid, 'post-migrating')
         self._world.end_operations(instance.uuid)
 
-    @contextlib.contextmanager
-    def _error_out_instance_on_exception(
-            self, context: Any, instance: Any, instance_state: str
-            ) -> Iterator[None]:
-        """Leave the exception to ``_handling_failures``."""
-        yield
-
-    def _prep_snapshot_based_resize_at_source(
-            self, ctxt: Any, instance: Any, migration: Any) -> None:
-        """Do nothing: the model has one cell."""
-
     def _disks(self, instance: Any) -> tuple[Mappings, Disks]:
         """Return the mappings of a server, and its block device info."""
         bdms = self._mappings(instance)
@@ -177,7 +133,8 @@ class Manager26(compute.Manager):
             self._context, instance, refresh_conn_info=True, bdms=bdms)
         self.driver.spawn(instance, disks)
         for row in _attached(bdms):
-            self._complete(row.volume_id, row.attachment_id)
+            with self._world.part_of(row.volume_id):
+                self._complete(row.volume_id, row.attachment_id)
 
     def _update_volume_attachments(self, context: Any, instance: Any,
                                    bdms: Any) -> None:
@@ -188,11 +145,12 @@ class Manager26(compute.Manager):
     def _reconnect(self, instance: Any, row: Any) -> None:
         self._world.step(
             f'has Cinder export {row.volume_id} to {self.host}')
-        properties.check_connection(self._world, instance.uuid, row.volume_id)
+        properties.check_connection(self._world, self._world.rows[row.uuid])
         self._mark_in_operation(instance.uuid)
-        number = self._world.cinder.connect(row.attachment_id, self.host)
-        row.save(connection_info=connection(
-            row.volume_id, number, self.host))
+        with self._world.part_of(row.volume_id):
+            number = self._world.cinder.connect(row.attachment_id, self.host)
+            row.save(connection_info=connection(
+                row.volume_id, number, self.host))
 
     def _mark_in_operation(self, server: str) -> None:
         """Mark its volumes: after a kill they have no connection."""
@@ -209,14 +167,15 @@ class Manager26(compute.Manager):
         """Reserve the volume by another attachment, and delete the former."""
         world = self._world
         world.step(f'reserves {row.volume_id} once more')
-        properties.check_reservation(world, instance.uuid, row.volume_id)
+        properties.check_reservation(world, world.rows[row.uuid])
         self._mark_in_operation(instance.uuid)
-        made = world.cinder.reserve(row.volume_id, instance.uuid)
-        world.step(f'has Cinder delete {row.attachment_id}')
-        # A missing attachment is no error.
-        with contextlib.suppress(model.NotFound):
-            world.cinder.delete(row.attachment_id)
-        row.save(attachment_id=made)
+        with world.part_of(row.volume_id):
+            made = world.cinder.reserve(row.volume_id, instance.uuid)
+            world.step(f'has Cinder delete {row.attachment_id}')
+            # A missing attachment is no error.
+            with contextlib.suppress(model.NotFound):
+                world.cinder.delete(row.attachment_id)
+            row.save(attachment_id=made)
 
     def confirm_resize(self, instance: Instance) -> None:
         """Remove the server from the source."""
@@ -225,19 +184,12 @@ class Manager26(compute.Manager):
         self._end_migration(instance.uuid, 'confirmed')
         instance.save((None, task_states.DELETING), vm_state=vm_states.ACTIVE)
 
-    def receive_revert(self, instance: Instance, then: Callable[[], None]
-                       ) -> None:
-        """Receive the message of nova-api.
+    def revert_resize(self, context: Any, instance: Any,
+                      then: Callable[[], None]) -> None:
+        """Remove the server from the destination.
 
         :param then: continues on the source
         """
-        self.revert_resize(
-            context=self._context, instance=instance, request_spec=None,
-            migration=MigrationObject(self._world, instance.uuid), then=then)
-
-    def revert_resize(self, context: Any, instance: Any, migration: Any,
-                      request_spec: Any, then: Callable[[], None]) -> None:
-        """Remove the server from the destination."""
         with self._handling_failures(instance, vm_states.ERROR):
             bdms, disks = self._disks(instance)
             self.driver.destroy(instance, disks)
@@ -266,21 +218,16 @@ class Manager26(compute.Manager):
             bdms = self._mappings(instance)
             if instance.vm_state != vm_states.SHELVED and not any(
                     r.is_volume and r.boot_index == 0 for r in bdms):
-                self._shelve_instance(self._context, instance, 'image')
+                self._shelve_instance(self._context, instance)
             else:
                 self._shelve_offload_instance(self._context, instance, bdms)
 
-    def _shelve_instance(self, context: Any, instance: Any,
-                         image_id: str) -> None:
+    def _shelve_instance(self, context: Any, instance: Any) -> None:
         bdms = self._mappings(instance)
         self.driver.power_off(instance)
         instance.save(task_states.SHELVING, vm_state=vm_states.SHELVED,
                       task_state=task_states.SHELVING_OFFLOADING)
         self._shelve_offload_instance(context, instance, bdms)
-
-    def _delete_snapshot_of_shelved_instance(
-            self, context: Any, instance: Any, snapshot_id: str) -> None:
-        """Do nothing: the model has no images."""
 
     def _shelve_offload_instance(self, context: Any, instance: Any,
                                  bdms: Any) -> None:
@@ -318,7 +265,8 @@ class Manager26(compute.Manager):
         for row in bdms:
             if row.is_volume:
                 self._reconnect(instance, row)
-                self._complete(row.volume_id, row.attachment_id)
+                with self._world.part_of(row.volume_id):
+                    self._complete(row.volume_id, row.attachment_id)
         return self._get_instance_block_device_info(
             context, instance, bdms=bdms)
 
@@ -332,8 +280,7 @@ class Manager26(compute.Manager):
                                      lambda: self._end_evacuation(
                                          uuid, 'failed')):
             self._world.change_migration(instance.uuid, 'pre-migrating')
-            self._do_rebuild_instance(
-                self._context, instance, None, True)
+            self._do_rebuild_instance(self._context, instance)
             instance.save(task_states.REBUILD_SPAWNING, task_state=None,
                           vm_state=vm_states.ACTIVE, host=self.host)
             world.change_migration(uuid, 'done')
@@ -346,19 +293,28 @@ class Manager26(compute.Manager):
             server, *self._world.allocations[server] - {self.host})
         self._world.evacuated.pop(server, None)
 
-    def _do_rebuild_instance(self, context: Any, instance: Any, bdms: Any,
-                             evacuate: bool) -> None:
+    def _do_rebuild_instance(self, context: Any, instance: Any) -> None:
         bdms = self._mappings(instance)
-        self._detach_remotely(context, instance, bdms)
+        self._world.step('has checked whether the server can be rebuilt')
+        self._rebuild_default_impl(
+            context=context, instance=instance, bdms=bdms,
+            detach_block_devices=self._detach_remotely,
+            attach_block_devices=self._prep_block_device, evacuate=True)
+
+    def _rebuild_default_impl(
+            self, context: Any, instance: Any, bdms: Any,
+            detach_block_devices: Callable[[Any, Any], None],
+            attach_block_devices: Callable[[Any, Any, Any], Disks],
+            evacuate: bool = False) -> None:
+        detach_block_devices(instance, bdms)
         instance.save(task_states.REBUILDING,
                       task_state=task_states.REBUILD_BLOCK_DEVICE_MAPPING)
-        disks = self._prep_block_device(context, instance, bdms)
+        disks = attach_block_devices(context, instance, bdms)
         instance.save(task_states.REBUILD_BLOCK_DEVICE_MAPPING,
                       task_state=task_states.REBUILD_SPAWNING)
         self.driver.spawn(instance, disks)
 
-    def _detach_remotely(self, context: Any, instance: Any,
-                         bdms: Any) -> None:
+    def _detach_remotely(self, instance: Any, bdms: Any) -> None:
         """Renew the attachments: a dead host disconnects nothing."""
         for row in bdms:
             if row.is_volume:
@@ -368,28 +324,6 @@ class Manager26(compute.Manager):
                 self._renew_attachment(instance, row)
 
     # Live migration
-
-    def live_migration(self, instance: Instance, then: Callable[[], None]
-                       ) -> None:
-        """Check the live migration on the source.
-
-        :param then: migrates the guest
-        """
-        world, server = self._world, instance.uuid
-        world.foreign_at_check = {
-            row.volume_id for row in world.volumes_of(server)
-            if properties.is_foreign(world, server, row.volume_id)}
-        try:
-            self.check_can_live_migrate_source(self._context, instance, None)
-        except exception.MigrationPreCheckError:
-            properties.check_refusal(world, server)
-            world.change_server(server, task_state=None)
-        else:
-            then()
-
-    def check_can_live_migrate_source(self, ctxt: Any, instance: Any,
-                                      dest_check_data: Any) -> None:
-        self._world.step('checks whether the guest can move')
 
     def _post_live_migration(self, ctxt: Any, instance: Any,
                              source_bdms: Any) -> None:
@@ -437,7 +371,7 @@ class Manager26(compute.Manager):
             self._end_evacuation(uuid, 'completed')
         return found
 
-    def _init_instance(self, instance: Any) -> None:
+    def _init_instance(self, context: Any, instance: Any) -> None:
         task = instance.task_state
         if task == task_states.RESIZE_MIGRATING:
             self._restore_guest(instance)
@@ -448,7 +382,7 @@ class Manager26(compute.Manager):
             instance.save(vm_state=vm_states.ERROR, task_state=None)
         elif task in (task_states.RESIZE_PREP, task_states.MIGRATING):
             instance.save(task_state=None)
-        super()._init_instance(instance)
+        super()._init_instance(context, instance)
 
     def _restore_guest(self, instance: Any) -> None:
         """Restore the guest after a kill in the source's part of a move."""

@@ -20,7 +20,7 @@ from unittest import mock
 from nova_bdm_cleanup.node import instance_cleanup
 from nova_bdm_cleanup.node.cleanup.actions import Actions
 from nova_bdm_cleanup.node.cleanup.cleaner import Cleaner
-from nova_bdm_cleanup.node.hooks.departure import Departure
+from nova_bdm_cleanup.node.hooks.operation import Operation
 from nova_bdm_cleanup.node.instance import NovaInstance
 from nova_bdm_cleanup.node.neighbours import Neighbours
 from nova_bdm_cleanup.tests.simulation import (
@@ -168,13 +168,18 @@ def _skip(original: Any, *args: Any) -> None:
 # Moves
 
 
-def _take_out_all(original: Any, bdms: Any, uuids: Any) -> None:
-    original(bdms, {bdm.uuid for bdm in bdms})
+def _take_out_first(original: Any, self: Any, instance: Any,
+                    bdms: Any) -> None:
+    """Take what dangled at the first look out of Nova's list."""
+    first = self._looks.get(instance.uuid)
+    original(self, instance, bdms)
+    if first is not None:
+        instance_cleanup.take_out(bdms, {
+            f.bdm.uuid for f in first.found.plan.findings if f.is_removal})
 
 
-def _forget_seen(original: Any, self: Any, bdms: Any) -> None:
-    self._dangling = ()
-    original(self, bdms)
+def _forget(original: Any, *args: Any) -> bool:
+    return False
 
 
 def _lock_again(original: Any, self: Any, bdms: Any) -> Any:
@@ -235,16 +240,16 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
           'removed.',
           'no-foreign-disk', 'migrate-available',
           ((instance_cleanup, 'take_out', _skip),)),
-    Fault('foreseen-forgotten',
-          'libvirt does not answer once, and the migration fails half done.',
-          'no-half-done-move', 'migrate-missing',
-          ((Departure, 'remove', _forget_seen),)),
-    Fault('healthy-disks-left-out',
-          'A deleted server leaves its disks on the host.',
-          'one-host-only', 'remove-beside',
-          ((instance_cleanup, 'take_out', _take_out_all),)),
+    Fault('neighbour-forgotten',
+          'A migration disconnects the disk of another guest.',
+          'healthy-disks-stay', 'migrate-beside',
+          ((Operation, 'keeps_connected', _forget),)),
+    Fault('left-out-without-removal',
+          'The mapping of a disk stays behind when the server is migrated.',
+          'ends-as-without-the-plugin', 'circumstances-migrate',
+          ((Operation, 'remove', _take_out_first),)),
     Fault('shelve-waits-for-itself',
-          'A server with a dangling mapping gets stuck when it is shelved.',
-          'can-be-rebooted-again', 'shelve-available-attach',
+          'A shelved server keeps its dangling mapping.',
+          'kept-for-a-reason', 'shelve-available',
           ((Cleaner, 'clean', _lock_again),)),
 )}

@@ -58,11 +58,6 @@ KNOWN_VIOLATIONS: dict[str, KnownViolation] = {
         ('one-host-only',), properties.DELETED,
         'the server was deleted in a move, and Nova uses the mappings that '
         'it read before'),
-    # The guest already runs: no disk can be removed from it.
-    'taken-after-the-check': KnownViolation(
-        ('no-foreign-disk',), properties.AFTER_CHECK,
-        'a volume that was available when a live migration was checked is '
-        'attached to another server before Nova connects it'),
     # Cinder does not answer, so the rows alone decide, and an attach in
     # progress must not keep every disk of the host from its guest.
     'address-in-no-row-yet-and-cinder-silent': KnownViolation(
@@ -70,13 +65,12 @@ KNOWN_VIOLATIONS: dict[str, KnownViolation] = {
         properties.SILENT,
         'while Cinder does not answer, a disk is connected whose address a '
         'neighbour is just getting'),
-    # Nothing disconnects later what these leave.
-    'delete-that-waited-in-vain': KnownViolation(
+    # What is not known is left to Nova.
+    'disconnect-that-waited-in-vain': KnownViolation(
         ('healthy-disks-stay', 'devices-of-running-guests-stay'),
         properties.WAITED_IN_VAIN,
-        'a delete, or the end of a live migration, has waited until the '
-        'deadline for a neighbour that may be getting the address of the '
-        'disk, and disconnects it'),
+        'a disconnect has waited until the deadline for a neighbour that may '
+        'be getting the address of the disk'),
     # Cinder says that the disk is healthy, so nothing is removed, and nothing
     # waits.  Nova without the plugin connects it, too.
     'detached-within-the-lag': KnownViolation(

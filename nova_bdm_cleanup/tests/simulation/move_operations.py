@@ -45,6 +45,9 @@ class Cloud(operations.Operations):
             row.volume_id for row in self.world.volumes_of(server)
             if row.created_at > an_hour_ago or volumes.get(
                 row.volume_id, _NONE).status == 'detaching')
+        self.world.healthy_at_move.update(
+            row.volume_id for row in self.world.volumes_of(server)
+            if properties.is_healthy(self.world, row))
         if task_state is not None:
             self.world.change_server(server, task_state=task_state)
         self.world.moves_began[server] = self.world.tick()
@@ -90,7 +93,8 @@ class Cloud(operations.Operations):
         source, target = self.world.migrations[server]
         self.world.change_migration(server, 'reverting')
         instance = self._instance(server)
-        self._cast(f'way back of {server}', target, 'receive_revert', instance,
+        self._cast(f'way back of {server}', target, 'revert_resize',
+                   Context(self.world), instance,
                    lambda: self._cast(f'return of {server}', source,
                                       'finish_revert_resize', instance))
 
@@ -157,11 +161,8 @@ class Cloud(operations.Operations):
         world.step(f'asks to live-migrate {server}')
         if self._begin_task(server, task_states.MIGRATING,
                             vm_states.ACTIVE) is not None:
-            self._cast(
-                f'live migration of {server}', HERE, 'live_migration',
-                self._instance(server), lambda: self.begin(
-                    f'live migration of {server}, then', self._move_live,
-                    server, process='conductor'))
+            self.begin(f'live migration of {server}', self._move_live,
+                       server, process='conductor')
 
     def _move_live(self, server: str) -> None:
         world = self.world

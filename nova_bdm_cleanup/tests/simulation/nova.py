@@ -100,23 +100,6 @@ class Instance:
             values['_saved'].update(changed)
 
 
-class MigrationObject:
-    """The last migration of a server."""
-
-    status = 'reverting'
-    migration_type = 'migration'
-
-    def __init__(self, world: World, server: str) -> None:
-        self._world = world
-        self._server = server
-
-    def save(self) -> None:
-        """Write its status: the plugin has refused a revert."""
-        with self._world.attempt('writes the migration', DatabaseFailure):
-            properties.check_refusal(self._world, self._server)
-            self._world.change_migration(self._server, self.status)
-
-
 class RowObject:
     """A block device mapping object."""
 

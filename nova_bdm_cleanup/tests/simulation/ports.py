@@ -22,9 +22,9 @@ from unittest import mock
 import urllib.parse
 
 from nova.compute import manager as nova_manager
+from nova.virt.libvirt import driver as libvirt_driver
 
 from nova_bdm_cleanup.node import (
-    boot,
     credentials,
     devices,
     instance,
@@ -34,20 +34,21 @@ from nova_bdm_cleanup.node import (
     options,
     process_record,
 )
-from nova_bdm_cleanup.node.cleanup import cleaner, log_lines, triggers
+from nova_bdm_cleanup.node.cleanup import cleaner, log_lines
+from nova_bdm_cleanup.node.cleanup.triggers import Mode
 from nova_bdm_cleanup.node.hooks import (
-    arrival,
-    departure,
     evacuation,
     init_host,
     installation,
-    live_migration,
-    moves,
-    start,
+    operation,
+    wrapping,
 )
+from nova_bdm_cleanup.node.hooks.operation import Operation
 from nova_bdm_cleanup.node.store.journal import LimitReached
 from nova_bdm_cleanup.openstack import api, cinder, errors
 from nova_bdm_cleanup.openstack.deadline import TimedOut
+from nova_bdm_cleanup.rules.facts import Plan
+from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.tests.simulation import (
     cinder as model,
     compute,
@@ -70,10 +71,6 @@ _Cleaner = cleaner.Cleaner
 #: Failures of a request: Cinder refuses it; Cinder carries it out and the
 #: answer is lost; Cinder carries it out after the plugin's timeout.
 REFUSED, LOST, LATE = 'is refused', 'loses its answer', 'is answered too late'
-
-
-#: More removals than any limit allows.
-_MANY = 999
 
 
 @functools.lru_cache(maxsize=None)
@@ -124,9 +121,7 @@ class Api:
             microversion: str | None = None) -> Any:
         failure = self._world.step(f'asks Cinder for {path}', REFUSED,
                                    question='Cinder')
-        if self._world.is_silent:
-            self._world.miss_answer('Cinder')
-        if failure or self._world.is_silent:
+        if failure or not self._world.hears_cinder():
             raise errors.Unreachable('Cinder does not answer')
         parts = [urllib.parse.unquote(p) for p in path.split('/')[1:]]
         try:
@@ -210,6 +205,8 @@ class Api:
         failure = self._world.step(description, REFUSED, LOST, LATE)
         if failure == REFUSED:
             raise errors.BadAnswer('Cinder answered 500', 500)
+        if not self._world.hears_cinder():
+            raise errors.Unreachable('Cinder does not answer')
         if failure == LATE:
             self._world.scheduler.spawn(
                 'Cinder, late', 'cinder',
@@ -234,17 +231,13 @@ class Journal:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def spent(self, account: str) -> int:
-        self._world.ask('reads the journal', OSError, 'journal')
-        return _MANY if self._world.hour_is_used_up else 0
-
     def begin(self, record: Mapping[str, Any], charges: Sequence[Any], *,
               server: str) -> Entry:
         if self._world.step('writes its plan to the journal', BEFORE):
             raise OSError('no space left on device')
         for charge in charges:
             if charge.amount and self._world.hour_is_used_up:
-                raise LimitReached(charge.account, _MANY, charge.limit)
+                raise LimitReached(charge.account, charge.limit, charge.limit)
         self._world.changes('journal')
         self._world.entries.append(Entry(record))
         return self._world.entries[-1]
@@ -256,6 +249,8 @@ class Harness:
     def __init__(self) -> None:
         self.world: World = None
         self._installed: tuple[int, Sequence[str]] | None = None
+        #: The ends of operations that others are compared with.
+        self.permitted_ends: dict[object, Any] = {}
         #: Nova's ComputeManager, with the hooks on it.
         self._manager: Any = compute_moves.Manager26
 
@@ -268,12 +263,9 @@ class Harness:
         """
         if self._installed != (release, triggers):
             installation.uninstall()
-            base = compute_moves.MANAGERS[release]
-            # A class of its own, since the hooks are put on it.
-            self._manager = type('ComputeManager', (base,), {
-                name: value for cls in reversed(base.__mro__[:-1])
-                for name, value in vars(cls).items()
-                if not name.startswith('__')})
+            libvirt_driver.LibvirtDriver = _copy(compute.Driver)
+            self._manager = _copy(compute_moves.MANAGERS[release])
+            self._manager.driver_class = libvirt_driver.LibvirtDriver
             nova_manager.ComputeManager = self._manager
             installation.install(options.triggers_of(triggers))
             self._installed = release, triggers
@@ -351,28 +343,62 @@ class Harness:
         fake_api: Any = Api(self.world, limit)
         return cinder.Cinder(fake_api, sees_all=True, finds_stale=finds_stale)
 
-    def with_failures(self, clean: Callable[..., Any],
-                      continues: Callable[..., bool] = lambda *_, **__: False
+    def with_failures(self, act: Callable[..., Any],
+                      looks_again: Callable[..., bool] = lambda *_: False
                       ) -> Callable[..., Any]:
         """Wrap a function of the plugin whose calls can fail.
 
-        :param continues: takes the same arguments, and returns whether there
-            was an earlier call for the same move
+        :param looks_again: takes the same arguments, and returns whether the
+            operation has looked before
         """
-        def with_failures(*arguments: Any, **named: Any) -> Any:
+        def with_failures(*arguments: Any) -> Any:
             world, actor = self.world, self.world.scheduler.current
             actor.local['recorded at the start'] = world.recorded_disks(
                 world.this_host)
-            is_next = continues(*arguments, **named)
-            world.has_first_look = is_next and not world.first_look_failed
+            actor.local.pop(properties.WAITED_IN_VAIN, None)
+            is_next = looks_again(*arguments)
+            has_first_look = is_next and not world.first_look_failed
             world.first_look_failed = world.first_look_failed and not is_next
-            actor.is_cleaning = True
-            try:
-                return clean(*arguments, **named)
-            finally:
-                actor.is_cleaning = world.has_first_look = False
+            with self._cleaning(has_first_look):
+                return act(*arguments)
 
         return with_failures
+
+    @contextlib.contextmanager
+    def _cleaning(self, has_first_look: bool) -> Iterator[None]:
+        world, actor = self.world, self.world.scheduler.current
+        former = actor.is_cleaning, world.has_first_look
+        actor.is_cleaning, world.has_first_look = True, has_first_look
+        try:
+            yield
+        finally:
+            actor.is_cleaning, world.has_first_look = former
+
+    def keeping_connected(self, keeps: Callable[..., bool]
+                          ) -> Callable[..., bool]:
+        """Wrap the question before each disconnect of the driver."""
+        def keeps_connected(*arguments: Any) -> bool:
+            with self._cleaning(not self.world.first_look_failed):
+                return keeps(*arguments)
+
+        return keeps_connected
+
+    def record_kept(self, report: Callable[..., None]) -> Callable[..., None]:
+        """Wrap the report about what a cleanup has not removed."""
+        def record_kept(cleaning: cleaner.Cleaner, plan: Plan) -> None:
+            world, server = self.world, cleaning.server.uuid
+            rows = {row.uuid for row in world.rows_of(server)}
+            # Without an answer there are no findings.
+            kept = {f.bdm.uuid for f in plan.findings
+                    if f.bdm and not f.is_due
+                    and f.reason is not Reason.HEALTHY} or (
+                        set() if plan.findings else rows)
+            world.kept = world.kept - rows | kept
+            if cleaning.trigger.mode in (Mode.LEAVE, Mode.ARRIVE):
+                properties.check_kept(world, server)
+            report(cleaning, plan)
+
+        return record_kept
 
     def record_left(self, left: Callable[..., None]) -> Callable[..., None]:
         """Wrap the log line of a device that stays."""
@@ -382,6 +408,31 @@ class Harness:
             left(lines, finding, why)
 
         return record_left
+
+
+def _copy(base: type) -> type:
+    """Return a class with the methods of a model, to put the hooks on."""
+    return type(base.__name__, (base,), {
+        name: value for cls in reversed(base.__mro__)
+        if cls.__module__ in (compute.__name__, compute_moves.__name__)
+        for name, value in vars(cls).items() if not name.startswith('__')})
+
+
+class AtPowerOff:
+    """A stand-in for the dictionary of an evacuation, by host."""
+
+    def __init__(self, harness: Harness) -> None:
+        self._stage = harness
+
+    def _own(self) -> dict[str, Callable[[], None]]:
+        world = self._stage.world
+        return world.at_power_off[world.this_host]
+
+    def __setitem__(self, server: str, disconnect: Callable[[], None]) -> None:
+        self._own()[server] = disconnect
+
+    def pop(self, server: str, default: None) -> Callable[[], None] | None:
+        return self._own().pop(server, default)
 
 
 class Local:
@@ -410,13 +461,17 @@ def _raising_errors(original: Callable[[object], str]
     """
 
     def masked(error: object) -> str:
-        if isinstance(error, (ArithmeticError, AssertionError, AttributeError,
-                              ImportError, LookupError, NameError, TypeError,
-                              ValueError)):
-            raise _unexpected(error)
+        _raise_programming_error(error)
         return original(error)
 
     return masked
+
+
+def _raise_programming_error(error: object) -> None:
+    if isinstance(error, (ArithmeticError, AssertionError, AttributeError,
+                          ImportError, LookupError, NameError, TypeError,
+                          ValueError)):
+        raise _unexpected(error)
 
 
 def _unexpected(error: BaseException) -> Violation:
@@ -430,10 +485,9 @@ def _raise_unexpected(*_: Any, **__: Any) -> None:
         raise _unexpected(error)
 
 
-def _looks_again(leaving: departure.Departure, bdms: Any) -> bool:
-    """Return whether a departure looks again before the driver acts."""
-    return leaving._trigger in (triggers.MOVE, triggers.SHELVE) and not (
-        leaving._is_clear or leaving._is_copied)
+def _looks_again(moving: Operation, instance: Any, bdms: Any) -> bool:
+    """Return whether an operation has looked before it removes."""
+    return instance.uuid in moving._looks
 
 
 @contextlib.contextmanager
@@ -442,28 +496,28 @@ def installed_plugin() -> Iterator[Harness]:
     harness = Harness()
     seen: Sequence[tuple[Any, str, Any]] = (
         *((module, 'objects', Objects) for module in (
-            departure, evacuation, instance, instance_cleanup, moves,
-            neighbours, operations)),
-        (start, '_current', Local(harness)),
-        *((module, '_this_thread', Local(harness))
-          for module in (boot, departure, evacuation)),
+            evacuation, instance, neighbours, operation, operations)),
+        (operation, '_this_thread', Local(harness)),
+        (evacuation, '_at_power_off', AtPowerOff(harness)),
         (nova_manager, 'ComputeManager', compute_moves.Manager26),
+        (libvirt_driver, 'LibvirtDriver', compute.Driver),
         (process_record, 'record', lambda *_: None),
         (log_lines, 'masked', _raising_errors(log_lines.masked)),
+        (operation.LOG, 'debug', lambda *_, **__: _raise_programming_error(
+            sys.exc_info()[1])),
         (init_host.LOG, 'exception', _raise_unexpected),
-        (instance_cleanup.LOG, 'exception', _raise_unexpected),
-        (instance_cleanup, 'clean',
-         harness.with_failures(instance_cleanup.clean)),
+        (wrapping.LOG, 'exception', _raise_unexpected),
         *((owner, name, harness.with_failures(getattr(owner, name)))
           for owner, name in (
-              (departure.Departure, 'refusal'), (arrival, 'clean'),
-              (live_migration, 'check'),
-              (evacuation, '_disconnect_removed'))),
-        (departure.Departure, 'given', harness.with_failures(
-            departure.Departure.given, _looks_again)),
-        *((owner, name, harness.with_failures(
-            getattr(owner, name), lambda *_: True)) for owner, name in (
-                (departure.Departure, 'remove'), (moves, 'finish'))),
+              (Operation, 'clean'), (Operation, '_look'),
+              (evacuation, '_disconnect_removed'),
+              (evacuation, '_disconnect_at_power_off'))),
+        (Operation, 'remove', harness.with_failures(
+            Operation.remove, _looks_again)),
+        (Operation, 'keeps_connected', harness.keeping_connected(
+            Operation.keeps_connected)),
+        (_Cleaner, '_report_left',
+         harness.record_kept(_Cleaner._report_left)),
         (log_lines.LogLines, 'left',
          harness.record_left(log_lines.LogLines.left)),
         (instance_cleanup, 'Deadline', Deadline),

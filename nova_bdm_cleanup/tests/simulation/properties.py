@@ -25,13 +25,11 @@ HALF_MOVED = 'half moved'
 OPERATION_AT_MOVE = 'operation when the move begins'
 #: Nova uses mappings that it read before the server was deleted.
 DELETED = 'deleted meanwhile'
-#: Another server took the volume after the check of a live migration.
-AFTER_CHECK = 'after the check'
 #: Cinder does not answer, and no row has the address of the other guest yet.
 SILENT = 'not recorded while Cinder is silent'
 #: A volume was detached so recently that reads of Cinder still show it.
 LAGGED = 'detached within the lag'
-#: A delete has waited for a neighbour as long as it may.
+#: A disconnect has waited for a neighbour as long as it may.
 WAITED_IN_VAIN = 'waited in vain'
 #: Reads of Cinder lag, and the clock of the host is ahead.
 AHEAD = 'ahead while reads lag'
@@ -71,17 +69,19 @@ PROPERTIES = {
     'no-address-of-another-host':
         'when no operation is in progress, no mapping of a server on a host '
         'has the address of another host',
+    'kept-for-a-reason':
+        'in a move, the plugin keeps no dangling mapping that it could remove',
     'no-foreign-disk':
-        'no move reserves or connects a disk that is no longer attached to '
-        'the server, and no live migration connects a disk of another server',
+        'no move, except a live migration, reserves or connects a disk that '
+        'is no longer attached to the server, unless its mapping was kept',
     'no-half-done-move':
-        'a move whose mappings the plugin has checked succeeds or is '
-        'refused; it does not fail half done',
-    'refused-in-time':
-        'when the plugin refuses a move, all other disks are still attached '
-        'in Cinder',
-    'refused-for-a-reason':
-        'the plugin refuses no move whose dangling mappings can be removed',
+        'a move fails only at a disk that dangles and whose mapping was kept, '
+        'where it fails without the plugin, too',
+    'ends-as-without-the-plugin':
+        'a move or delete in which a limit or a lock withholds the removal '
+        'ends as without the plugin; one in which Cinder stops answering the '
+        'plugin at any step ends so, or as it ends with all answers. A lock '
+        'withholds nothing in an evacuation',
     'one-host-only':
         'at the end the server runs on one host; the other host has no '
         'device, no export and no allocation of it',
@@ -103,7 +103,7 @@ PROPERTIES = {
 #: Whether a move succeeds.  Nova's own part fails with some disks.
 OF_MOVES = frozenset((
     'can-be-rebooted-again', 'no-foreign-disk', 'no-half-done-move',
-    'one-host-only', 'refused-for-a-reason', 'refused-in-time'))
+    'one-host-only', 'kept-for-a-reason'))
 
 
 def check_disconnect(world: World, host: str, server: str,
@@ -178,9 +178,9 @@ def _situation(world: World, server: str, volume: str | None) -> str:
     if world.seen_until is not None and volume in world.lost_within_lag:
         return LAGGED
     actor = world.scheduler.current
+    is_cleaning = _is_cleaning(world)
     if actor is not None and actor.local.get(WAITED_IN_VAIN):
         return WAITED_IN_VAIN
-    is_cleaning = _is_cleaning(world)
     recorded = None if actor is None else actor.local.get(
         'recorded at the read' if is_cleaning else 'recorded at the start')
     if recorded is not None and recorded.isdisjoint(
@@ -230,7 +230,7 @@ def record_power_off(world: World, server: str) -> None:
     if actor is not None and actor.is_cleaning:
         actor.local['healthy at power off'] = frozenset(
             row.uuid for row in world.rows_of(server)
-            if _is_healthy(world, row))
+            if is_healthy(world, row))
 
 
 def check_row_deletion(world: World, row: Row) -> None:
@@ -243,12 +243,13 @@ def check_row_deletion(world: World, row: Row) -> None:
                        f'{name}, the root disk, is deleted')
     assert world.scheduler.current is not None
     before = world.scheduler.current.local.get('healthy at power off')
-    if (_is_healthy(world, row) and not _has_duplicate(world, row)
+    if (is_healthy(world, row) and not _has_duplicate(world, row)
             and (before is None or row.uuid in before)):
         world.violated('healthy-disks-stay', f'{name} is deleted, but the '
                        'volume is attached to the server', AHEAD
                        if world.seen_until is not None
                        and world.clock_is_ahead else '')
+    world.removed.add(row.uuid)
     _check_recorded(world, name, 'bdm', row.uuid)
     if (world.server(row.instance_uuid).task_state
             in task_states.soft_reboot_states):
@@ -312,13 +313,14 @@ def _is_being_deleted(world: World, server: str) -> bool:
     return record is None or record.task_state == task_states.DELETING
 
 
-def check_reservation(world: World, server: str, volume: str) -> None:
+def check_reservation(world: World, row: Row) -> None:
     """Check a disk before a move reserves it once more."""
-    if (world.first_look_failed or world.killed_in_nova
+    server, volume = row.instance_uuid, row.volume_id
+    if (world.killed_in_nova or row.uuid in world.kept
             or _is_being_deleted(world, server)):
         return
-    if (volume in world.in_operation_at_move
-            or world.row_of(server, volume) is None):
+    if row.uuid not in world.removed and (
+            row.deleted or volume in world.in_operation_at_move):
         if not any(world.cinder.attached_to(volume, server)):
             world.violated('no-half-done-move',
                            f'volume {volume} is reserved for {server}, but '
@@ -331,9 +333,10 @@ def check_reservation(world: World, server: str, volume: str) -> None:
                        f'{server}, to which Cinder does not attach it')
 
 
-def check_connection(world: World, server: str, volume: str) -> None:
+def check_connection(world: World, row: Row) -> None:
     """Check a disk before a move connects it on another host."""
-    if (world.first_look_failed or world.killed_in_nova
+    server, volume = row.instance_uuid, row.volume_id
+    if (world.killed_in_nova or row.uuid in world.kept
             or _is_being_deleted(world, server)):
         return
     found = world.cinder.volumes.get(volume)
@@ -344,50 +347,28 @@ def check_connection(world: World, server: str, volume: str) -> None:
                        f'{server}, and Cinder calls it available')
 
 
-def check_live_connection(world: World, server: str, volume: str) -> None:
-    """Check a disk before a live migration connects it on another host."""
-    if not world.first_look_failed and is_foreign(world, server, volume):
-        world.violated('no-foreign-disk',
-                       f'volume {volume} moves with {server}, but is attached '
-                       'to another server',
-                       '' if volume in world.foreign_at_check else AFTER_CHECK)
-
-
-def is_foreign(world: World, server: str, volume: str | None) -> bool:
-    """Return whether a volume is foreign or attached to others only."""
-    found = world.cinder.volumes.get(volume)
-    return found is not None and not any(
-        world.cinder.attached_to(volume, server)) and (
-            found.status != 'available'
-            or found.project != world.servers[server].project_id)
-
-
-def check_refusal(world: World, server: str) -> None:
-    """Check the state when the plugin has refused a move."""
-    if not world.may_refuse:
-        world.violated('refused-for-a-reason', 'all dangling mappings of '
-                       f'{server} could be removed')
-    record = world.servers.get(server)
-    if record is None or record.vm_state == vm_states.SHELVED_OFFLOADED:
-        return  # Its volumes are reserved.
-    for row in world.volumes_of(server):
-        own = world.cinder.attachments.get(row.attachment_id)
-        if (own is not None and own.status != 'attached'
-                and row.created_at < world.ago(1)
-                and row.volume_id not in world.unchecked_volumes):
-            world.violated('refused-in-time', f'volume {row.volume_id} of '
-                           f'{server} is already {own.status}')
+def check_kept(world: World, server: str) -> None:
+    """Check the dangling mappings that the plugin keeps in a move."""
+    for row in world.rows_of(server):
+        if row.uuid in world.kept and not world.may_keep:
+            world.violated('kept-for-a-reason', 'the mapping of '
+                           f'{row.volume_id} of {server} could be removed')
 
 
 def check_failed_move(world: World, server: str, error: Exception) -> None:
     """Check the state when Nova's own part of a move has failed."""
     if _is_being_deleted(world, server):
         return
-    if not world.first_look_failed and not world.killed_in_nova:
+    row = world.row_of(server, world.failed_at)
+    if not world.killed_in_nova and (
+            row is None or row.uuid not in world.kept
+            or row.volume_id in world.healthy_at_move):
         world.violated('no-half-done-move',
-                       f'the move of {server} fails half done: {error}',
+                       f'the move of {server} fails at volume '
+                       f'{world.failed_at}: {error}',
                        OPERATION_AT_MOVE if world.in_operation_at_move or any(
                            a.instance_uuid == server for a in world.actions)
+                       or _is_detached(world, server, world.failed_at)
                        else '')
     # Nova leaves disks without a connection, or connected to the other host;
     # an operator has to attach them.
@@ -397,6 +378,13 @@ def check_failed_move(world: World, server: str, error: Exception) -> None:
         if own is not None and (own.status, own.host) != ('attached', host):
             world.unchecked_volumes.add(row.volume_id)
     world.end_operations(server)
+
+
+def _is_detached(world: World, server: str, volume: str) -> bool:
+    """Return whether Nova has deleted the mapping of a volume."""
+    return any(row.deleted and row.uuid not in world.removed
+               and (row.instance_uuid, row.volume_id) == (server, volume)
+               for row in world.rows.values())
 
 
 # The end
@@ -535,7 +523,7 @@ def _leftovers(world: World, server: str, own: str | None) -> Iterator[str]:
         for attachment in world.cinder.of_server(server):
             if attachment.volume not in world.unchecked_volumes:
                 yield f'{attachment.id} of the deleted {server} is left'
-    elif not world.killed_in_move:
+    elif not (world.killed_in_move or world.failed_at):
         kept = {consumer: set(hosts)
                 for consumer, hosts in world.allocations.items()
                 if consumer.endswith(server)}
@@ -559,7 +547,7 @@ def _check_recorded(world: World, name: str, kind: str,
                        f'{name} is deleted, but is in no plan')
 
 
-def _is_healthy(world: World, row: Row) -> bool:
+def is_healthy(world: World, row: Row) -> bool:
     """Return whether the disk of a mapping is attached to the server.
 
     Of a volume of another project, only the attachment of the mapping counts.

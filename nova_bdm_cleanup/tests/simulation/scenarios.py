@@ -132,9 +132,6 @@ KINDS: dict[str, Setup] = {
     'missing': _missing, 'available': _available, 'elsewhere': _elsewhere,
     'beside': _beside, 'reset': _reset, 'stale': _stale,
     'foreign': _foreign, 'root': _root, 'reused': _reused}
-#: Kinds in which the plugin may refuse a move, and a live migration.
-_REFUSED = (('beside', 'root'), ('beside', 'elsewhere', 'foreign'))
-
 # The operation on the server
 
 
@@ -349,8 +346,7 @@ def _compose(name: str, kind: str, other: Setup | None, cloud: Cloud) -> None:
     operation.before(cloud)
     KINDS[kind](cloud)
     operation.begin(cloud, kind)
-    cloud.world.may_refuse = (other is not None
-                              or kind in _REFUSED[name == 'live'])
+    cloud.world.may_keep = other is not None or kind == 'root'
     if other is not None:
         other(cloud)
     if name == 'boot':
@@ -461,7 +457,7 @@ def _boot_in_reverse(cloud: Cloud) -> None:
 CIRCUMSTANCES: dict[str, Setup] = {
     'the limits of the hour are not used up': _nothing,
     'the limits of the hour are used up': _use_up_hour,
-    'an administrator has locked the server': _lock,
+    'an administrator has locked the server, and it is not evacuated': _lock,
     'Cinder does not answer': _silence}
 
 
@@ -479,7 +475,7 @@ def _compose_address(name: str, cloud: Cloud) -> None:
     if name == 'boot':
         _choose(cloud, {'the servers are resumed in order': _nothing,
                         'they are resumed in reverse': _boot_in_reverse})
-    cloud.world.may_refuse = True
+    cloud.world.may_keep = True
     cloud.world.unchecked_properties = properties.OF_MOVES
     operation.begin(cloud, '')
     if name == 'boot':
@@ -494,7 +490,10 @@ def _compose_circumstances(name: str, cloud: Cloud) -> None:
         'missing', 'available', 'elsewhere', 'beside', 'reset')})
     _choose(cloud, {text: setup for text, setup in CIRCUMSTANCES.items()
                     if setup is not _silence})
-    cloud.world.may_refuse = True
+    cloud.world.may_keep = cloud.world.withholds = (
+        cloud.world.hour_is_used_up
+        or cloud.world.asked_by_admin and not name.startswith('evacuate'))
+    cloud.world.is_compared = cloud.world.may_fall_silent = True
     # What a limit or a lock keeps stays dangling.
     cloud.world.unchecked_volumes.add(DANGLING)
     operation.begin(cloud, '')
@@ -524,7 +523,7 @@ def _taken_now(cloud: Cloud) -> None:
     _available(cloud)
     cloud.world.add_disk(NEIGHBOUR, DANGLING, hours=0)
     cloud.world.lost_within_lag.add(DANGLING)
-    # A shelve is refused.
+    # A shelve fails, and leaves its mapping.
     cloud.world.unchecked_volumes.add(DANGLING)
 
 
@@ -609,16 +608,16 @@ _COMBINATIONS: Sequence[tuple[Sequence[str], str, Sequence[str]]] = (
     (('migrate', 'revert', 'shelve'), 'available', (
         'attach', 'detach', 'delete', 'starts', 'neighbour-takes',
         'is-deleted')),
-    (('migrate', 'revert', 'shelve'), 'missing', (
-        'neighbour-attaches', 'neighbour-migrates', 'remote-migrates')),
+    (('migrate', 'revert', 'shelve'), 'missing', ('neighbour-attaches',)),
+    (('migrate',), 'missing', ('neighbour-migrates',)),
+    (('migrate', 'shelve'), 'missing', ('remote-migrates',)),
     (('unshelve',), 'available', ('neighbour-takes', 'attach')),
     (('unshelve', 'evacuate'), 'missing', (
         'neighbour-attaches', 'remote-migrates')),
     (('evacuate', 'remove'), 'available', ('neighbour-takes',)),
     (('evacuate', 'evacuate-isolated'), 'available', ('old-host-returns',)),
     (('unshelve',), 'available', ('is-deleted',)),
-    (('live',), 'available', ('remote-takes', 'gives-away',
-                              'neighbour-attaches')),
+    (('live',), 'available', ('neighbour-attaches',)),
     (('remove',), 'missing', ('neighbour-attaches',)),
 )
 

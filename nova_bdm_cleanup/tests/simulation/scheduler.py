@@ -233,7 +233,8 @@ class Scheduler:
     def choose(self, options: Sequence[str]) -> str:
         """Choose a part of the initial state; the search tries each."""
         chosen = options[self._decide([None] * len(options))]
-        self._on_step('scenario', chosen)
+        if chosen:
+            self._on_step('scenario', chosen)
         return chosen
 
     # What actors call

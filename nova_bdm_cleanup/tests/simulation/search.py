@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import dataclasses
 import random
 
-from nova_bdm_cleanup.tests.simulation import properties
+from nova_bdm_cleanup.tests.simulation import ends, properties
 from nova_bdm_cleanup.tests.simulation.move_operations import Cloud
 from nova_bdm_cleanup.tests.simulation.ports import Harness
 from nova_bdm_cleanup.tests.simulation.scenarios import Scenario, SERVER
@@ -101,7 +101,10 @@ def run_schedule(harness: Harness, scenario: Scenario, choices: Choices,
     violation, is_skipped = None, False
     try:
         scenario.setup(cloud)
+        world.initial_choices = tuple(d.chosen for d in scheduler.decisions)
         scheduler.run()
+        if world.is_compared:
+            ends.check(harness, scenario, world)
         end = world.fingerprint()
         if reached is None or end not in reached.ends:
             violation = _run_final_checks(cloud, scheduler)

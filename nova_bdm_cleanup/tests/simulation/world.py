@@ -51,7 +51,7 @@ _AGES = (MAX_LAG, datetime.timedelta(minutes=5), datetime.timedelta(hours=1))
 #: ``fingerprint`` compares in another form.
 _NOT_IN_FINGERPRINT = (
     'scheduler', 'reads', 'changes', 'cinder', 'rows', 'actions', 'entries',
-    'locks', 'now', 'migration_records', 'moves_began')
+    'locks', 'now', 'migration_records', 'moves_began', 'at_power_off')
 
 
 @dataclasses.dataclass
@@ -244,8 +244,15 @@ class World:
         self.first_look_failed = False
         #: Nova's database or libvirt did not answer the plugin.
         self.nova_failed = False
-        #: Cinder answers no question of the plugin.
+        #: Cinder answers no request of the plugin, or none from some on.
         self.is_silent = False
+        self.may_fall_silent = False
+        #: The end of the operation is compared with that without the plugin.
+        self.is_compared = False
+        #: A limit or a lock withholds every removal.
+        self.withholds = False
+        #: The choices of the initial state.
+        self.initial_choices: tuple[int, ...] = ()
         #: The limits of an hour are used up.
         self.hour_is_used_up = False
         #: An administrator asks for the operations, in spite of a lock.
@@ -258,10 +265,13 @@ class World:
         #: Volumes that the server lost so recently that reads miss it.
         self.lost_within_lag: set[str | None] = set()
         #: A disk cannot be removed, a call failed, or another operation is in
-        #: progress: the plugin may refuse a move.
-        self.may_refuse = False
+        #: progress: the plugin may keep a dangling mapping.
+        self.may_keep = False
         #: The plugin's earlier reads in the same move were answered.
         self.has_first_look = False
+        #: What the nova-computes disconnect once a guest is off, by host.
+        self.at_power_off: dict[str, dict[str, Callable[[], None]]] = {
+            HERE: {}, THERE: {}}
         #: Devices of a host that was evacuated, whose addresses Nova has
         #: forgotten.
         self.forgotten_devices: set[int] = set()
@@ -269,8 +279,14 @@ class World:
         self.devices_left: set[str] = set()
         #: Volumes that were being attached or detached when a move began.
         self.in_operation_at_move: set[str | None] = set()
-        #: Foreign volumes at the check of a live migration.
-        self.foreign_at_check: set[str | None] = set()
+        #: Volumes that were healthy when a move began.
+        self.healthy_at_move: set[str | None] = set()
+        #: Dangling mappings that the plugin has kept in the last operation,
+        #: and all that it has removed.
+        self.kept: set[str] = set()
+        self.removed: set[str] = set()
+        #: The volume at which Nova's part of an operation has failed.
+        self.failed_at = ''
         #: The server was deleted during another operation.
         self.deleted_meanwhile = False
         self.policy = Policy()
@@ -325,13 +341,22 @@ class World:
         if failure and question:
             self.miss_answer(question)
         elif failure:
-            self.may_refuse = True
+            self.may_keep = True
         return failure
+
+    def hears_cinder(self) -> bool:
+        """Return whether Cinder answers the plugin; it may fall silent."""
+        if self.may_fall_silent and not self.is_silent:
+            self.is_silent = self.scheduler.choose(
+                ('', 'Cinder falls silent')) != ''
+        if self.is_silent:
+            self.miss_answer('Cinder')
+        return not self.is_silent
 
     def miss_answer(self, question: str) -> None:
         """Note that a question of the plugin is not answered."""
-        self.may_refuse = True
-        if question not in ('Cinder', 'journal'):
+        self.may_keep = True
+        if question != 'Cinder':
             self.nova_failed = True
         if not (self.entries or self.has_first_look):
             self.first_look_failed = True
@@ -348,7 +373,7 @@ class World:
         return [_MISSES % number for number in range(1, young + 1)]
 
     def _begin_lag(self, chosen: str) -> None:
-        self.may_refuse = True
+        self.may_keep = True
         self.seen_until = len(self.cinder.past or ()) - next(
             n for n in range(1, 99) if chosen == _MISSES % n)
 
@@ -427,7 +452,7 @@ class World:
             [(e.steps, [{**a, 'bdm': a.get('bdm', {}).get('uuid')}
                         for a in e.plan['actions']])
              for e in self.entries],
-            sorted(self.locks),
+            sorted(self.locks), list(map(sorted, self.at_power_off.values())),
             [sorted(map(str, value)) if isinstance(value, set) else value
              for name, value in vars(self).items()
              if name not in _NOT_IN_FINGERPRINT]))
@@ -599,6 +624,15 @@ class World:
         yield
         self.in_operation.difference_update(volumes)
 
+    @contextlib.contextmanager
+    def part_of(self, volume: str) -> Iterator[None]:
+        """Note where Nova's part of an operation fails."""
+        try:
+            yield
+        except Exception:
+            self.failed_at = volume
+            raise
+
     def end_operations(self, server: str) -> None:
         """Mark the volumes of a server as not in an operation."""
         self.in_operation.difference_update(
@@ -642,6 +676,7 @@ class World:
         """Lose the memory of this host's nova-compute."""
         self.locks = {name: holder for name, holder in self.locks.items()
                       if name.endswith(_OTHER_HOST_SUFFIX)}
+        self.at_power_off[HERE].clear()
         self.is_up = False
         self.unchecked_volumes |= self.in_operation
         self.in_operation.clear()

@@ -20,6 +20,8 @@ import fixtures
 import hypothesis
 import testtools
 
+from nova_bdm_cleanup.node.store.journal import _spent, Journal
+
 _EXAMPLES = int(os.environ.get('NOVA_BDM_CLEANUP_EXAMPLES', '0'))
 
 hypothesis.settings.register_profile(
@@ -69,3 +71,10 @@ class NoSyncing(fixtures.Fixture):
         self.useFixture(fixtures.MonkeyPatch(
             'nova_bdm_cleanup.node.store.database.SYNCHRONOUS', 'OFF'))
         self.useFixture(fixtures.MonkeyPatch('os.fsync', lambda fd: None))
+
+
+def spent_of(journal: Journal, account: str) -> int:
+    """Return how much of an hourly limit was used in the last hour."""
+    journal.correct_dates()
+    return journal._database.read(lambda connection: _spent(
+        connection, account, journal._now())) or 0

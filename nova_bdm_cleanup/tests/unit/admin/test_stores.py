@@ -83,15 +83,15 @@ class ReleaseTest(_StoreTest):
         account = account_of(MAPPINGS, 'project ' + stores.PROJECT)
         charge = Charge(account, 1, 2)
         journal = self.journal_at()
-        self.assertEqual(2, journal.spent(account))
+        self.assertEqual(2, unit.spent_of(journal, account))
         reached = self.assertRaises(
             LimitReached, journal.begin, {}, [charge], server='a-server')
         self.assertEqual((2, 2), (reached.done, reached.limit))
         later = self.journal_at(stores.BEGUN + 3700)
-        self.assertEqual(1, later.spent(account))
+        self.assertEqual(1, unit.spent_of(later, account))
         later.begin({}, [charge], server='a-server').finish(
             'done', {account: 1})
-        self.assertEqual(2, later.spent(account))
+        self.assertEqual(2, unit.spent_of(later, account))
 
     def test_status_of_earlier_release_is_shown(self):
         found = status.status_of(stores.HOST, self.path,

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-import contextlib
 from unittest import mock
 
 from nova_bdm_cleanup.node import boot
@@ -53,30 +51,6 @@ class BootTest(base.TestCase):
                     errors.Refused()):
             self.assertTrue(self.is_left_out(why))
             self.assertEqual([], self.asked)
-
-    def test_boot_ends_with_its_context(self) -> None:
-        with boot.going_on(60):
-            self.assertIsNotNone(boot.current())
-        self.assertIsNone(boot.current())
-
-    def test_failed_summary_does_not_prevent_the_start(self) -> None:
-        """Check that nova-compute starts, or fails with its own error."""
-        with mock.patch.object(boot.Boot, 'sum_up', autospec=True,
-                               side_effect=KeyError):
-            with boot.going_on(60):
-                pass
-            self.assertIn('cannot say how many servers', self.log.output)
-            self.assertRaises(ZeroDivisionError, self.start_in_vain)
-
-    @staticmethod
-    @contextlib.contextmanager
-    def failing() -> Iterator[None]:
-        yield
-        raise ZeroDivisionError
-
-    def start_in_vain(self) -> None:
-        with boot.going_on(60), self.failing():
-            pass
 
 
 class TimeTest(base.TestCase):

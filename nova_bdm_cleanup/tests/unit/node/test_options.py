@@ -117,8 +117,9 @@ class SettingsTest(ConfTestCase):
                 # Each word counts once.
                 ('delete, start,start', ['start', 'delete'],
                  ['start', 'delete']),
-                ('move', ['move'], ['move', 'finish', 'shelve', 'unshelve',
-                                    'evacuate', 'return', 'live_migration']),
+                ('move', ['move'], [
+                    'move', 'finish', 'interrupted_move', 'shelve', 'unshelve',
+                    'evacuate', 'return', 'live_migration']),
                 ('all,start', [c.word for c in triggers.CHOICES],
                  [t.name for t in triggers.TRIGGERS if t.choice])):
             conf = self.conf('triggers = ' + given)

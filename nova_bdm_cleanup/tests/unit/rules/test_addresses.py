@@ -266,6 +266,18 @@ class SilenceTest(base.TestCase):
             self.assertEqual(expected, self.left_out(
                 make.bdm(), claims={'bdm-1': claims}, guest_runs=runs))
 
+    def test_servers_share_a_multiattach_volume(self):
+        """Check that neither of them is left without it."""
+        shared = make.bdm(is_multiattach=True)
+        same = claim(is_attached=None, volume_id=shared.volume_id)
+        same = dataclasses.replace(same, **RUNS)
+        other = dataclasses.replace(same, volume_id='volume-9')
+        for bdm, found, is_left_out in (
+                (shared, same, False), (make.bdm(), same, True),
+                (shared, other, True)):
+            self.assertEqual(is_left_out, bool(self.left_out(
+                bdm, claims={'bdm-1': (found,)})))
+
     def test_local_disk_has_no_address(self):
         self.assertEqual([], self.left_out(
             make.bdm(destination_type='local'),

@@ -148,7 +148,8 @@ class CleanerTestCase(base.TestCase):
     def clean(self, world, trigger=None, **arguments):
         """Run the cleanup of one reboot, or of another trigger."""
         self.cleaning = self.cleaner_of(world, trigger, **arguments)
-        act = (self.cleaning.withhold_all if self.cleaning.trigger.withheld_for
+        act = (self.cleaning.report
+               if self.cleaning.trigger.mode is triggers.Mode.REPORT
                else self.cleaning.clean)
         try:
             return act(tuple(world.rows.values()))
@@ -198,7 +199,7 @@ class LookTest(CleanerTestCase):
                         triggers.START):
             world = world_of([disk(1), disk(2)], [volume(1), volume(2)],
                              [record(1), record(2)],
-                             running=trigger.guest_is_on)
+                             running=trigger.mode.may_run)
             self.assertEqual(frozenset(), self.clean(world, trigger))
             self.assertEqual([('look',)], world.timeline)
             self.assert_untouched(world)
@@ -211,7 +212,7 @@ class LookTest(CleanerTestCase):
                 ('look', TimedOut('too late'), triggers.START, 'timed-out'),
                 ('server', RuntimeError('conductor is away'),
                  triggers.SOFT_REBOOT, 'step-failed')):
-            world = broken(running=trigger.guest_is_on,
+            world = broken(running=trigger.mode.may_run,
                            failing={call: error})
             # A neighbour has its volume.
             self.assertEqual({'bdm-9'}, self.clean(world, trigger))
@@ -241,7 +242,7 @@ class LookTest(CleanerTestCase):
         for trigger, asked in ((triggers.HARD_REBOOT, []),
                                (triggers.SOFT_REBOOT, []),
                                (triggers.START, [('is-off',)])):
-            world = broken(running=trigger.guest_is_on)
+            world = broken(running=trigger.mode.may_run)
             self.assertEqual(frozenset(), self.clean(
                 world, trigger, observe=True))
             self.assertEqual([('look',), ('server',), *asked, ('swaps',)],
@@ -260,7 +261,7 @@ class LookTest(CleanerTestCase):
 
     def test_a_reboot_that_lost_the_race_changes_nothing(self):
         for trigger in (triggers.HARD_REBOOT, triggers.START):
-            world = broken(rebooting=False, running=trigger.guest_is_on)
+            world = broken(rebooting=False, running=trigger.mode.may_run)
             self.assertEqual(DANGLING, self.clean(world, trigger))
             self.assert_untouched(world)
             self.assertEqual(8 if trigger.finds_stale else 6,
@@ -431,16 +432,11 @@ class MoveTest(CleanerTestCase):
     def test_preview_shows_why_removals_are_withheld(self):
         for options, reason in (
                 ({'observe': True}, 'observe-mode'),
-                ({'max_removals': 1}, 'over-limit'),
-                ({'max_removals_per_hour': 1}, 'over-limit')):
+                ({'max_removals': 1}, 'over-limit')):
             self.assertEqual({reason}, {
                 str(f.withheld)
                 for f in self.preview(broken(), **options).findings
                 if f.is_removal})
-        plan = self.cleaner_of(broken(), store=self.unusable()).preview(
-            tuple(broken().rows.values())).plan
-        self.assertEqual({'journal-unwritable'}, {
-            str(f.withheld) for f in plan.findings if f.is_removal})
 
 
 #: id, the world, the mappings that are removed, and how often Cinder is asked
@@ -1000,12 +996,8 @@ class LimitTest(CleanerTestCase):
             limited = {'store': os.path.join(self.tempdir(), 'store'),
                        'max_removals_per_hour': 2}
             self.clean(world_of([disk(1), disk(2)], [free(1), free(2)],
-                                running=first.guest_is_on), first, **limited)
-            world = world_of([disk(3)], [free(3)], running=then.guest_is_on)
-            cleaning = self.cleaner_of(world, then, project=project, **limited)
-            self.assertEqual([is_done], [
-                f.is_due for f in cleaning.preview(
-                    tuple(world.rows.values())).plan.findings])
+                                running=first.mode.may_run), first, **limited)
+            world = world_of([disk(3)], [free(3)], running=then.mode.may_run)
             self.clean(world, then, project=project, **limited)
             self.assertEqual(
                 (is_done, 0 if is_done else 1),
@@ -1036,7 +1028,7 @@ class ShutdownTest(CleanerTestCase):
     def test_no_removal_is_begun(self):
         for trigger in (triggers.HARD_REBOOT, triggers.START,
                         triggers.HOST_BOOT):
-            world = broken(running=trigger.guest_is_on, shutting_down=True)
+            world = broken(running=trigger.mode.may_run, shutting_down=True)
             self.assertEqual(DANGLING, self.clean(world, trigger))
             self.assert_untouched(world)
             self.assertEqual(8 if trigger.finds_stale else 6,
@@ -1045,7 +1037,7 @@ class ShutdownTest(CleanerTestCase):
     def test_shutdown_before_second_look_removes_nothing(self):
         for trigger, call in ((triggers.HARD_REBOOT, 'power-off'),
                               (triggers.START, 'bdms')):
-            world = broken(running=trigger.guest_is_on)
+            world = broken(running=trigger.mode.may_run)
             world.meanwhile[call] = functools.partial(
                 setattr, world, 'shutting_down', True)
             self.assertEqual(DANGLING, self.clean(world, trigger))

@@ -37,7 +37,8 @@ class TriggersTest(base.TestCase):
     def test_host_is_charged_for_what_no_member_requests(self) -> None:
         """Check that a project pays for what its members can ask for."""
         self.assertEqual(
-            {'host_boot', 'return', 'live_migration', 'audit'},
+            {'host_boot', 'interrupted_move', 'return', 'live_migration',
+             'audit'},
             {each.name for each in (*triggers.TRIGGERS, triggers.AUDIT)
              if each.payer is triggers.Payer.HOST})
 

@@ -20,10 +20,13 @@ from nova_bdm_cleanup.tests.unit import base
 _DEFAULTS = {'refresh_conn_info': False, 'bdms': None}
 
 
+def _parameters(method: table.Method) -> list[str]:
+    return (method.parameters or 'self').split(', ')
+
+
 def _method(method: table.Method) -> Any:
     """Return a method with Nova's parameters, which returns them."""
-    names = (method.parameters or 'self, context, instance, evacuate'
-             ).split(', ')
+    names = _parameters(method)
     namespace: dict[str, Any] = {}
     parameters = ', '.join(
         '%s=%r' % (name, _DEFAULTS[name])
@@ -34,10 +37,12 @@ def _method(method: table.Method) -> Any:
     return namespace[method.name]
 
 
-def _stand_in() -> type:
-    """Return a ComputeManager that has all methods with hooks."""
-    return type('ComputeManager', (), {
-        hook.method.name: _method(hook.method) for hook in HOOKS})
+def _stand_ins() -> dict[str, type]:
+    """Return classes of Nova that have all methods with hooks."""
+    return {owner: type(owner, (), {
+        hook.method.name: _method(hook.method) for hook in HOOKS
+        if hook.method.owner == owner})
+        for owner in (table.MANAGER, table.LIBVIRT)}
 
 
 class WrapperTest(base.TestCase):
@@ -57,7 +62,7 @@ class WrapperTest(base.TestCase):
     def _handler_of(self, wrapper: Wrapper) -> Any:
         def note(call: Call) -> None:
             self.ran.append((wrapper.handler, frozenset(call.arguments)))
-            if wrapper.method == table.BLOCK_DEVICE_INFO.name:
+            if wrapper.method == table.BLOCK_DEVICE_INFO:
                 # The first handler reads them; the others reuse them.
                 call.arguments['bdms'] = [*(call.bdms or ['read']),
                                           wrapper.handler]
@@ -67,17 +72,13 @@ class WrapperTest(base.TestCase):
             note(call)
             yield
 
-        def instead(call: Call) -> Any:
-            note(call)
-            return call.carry_out()
+        return around if wrapper.wraps is Wraps.AROUND else note
 
-        return {Wraps.IN_PLACE_OF: instead, Wraps.AROUND: around,
-                Wraps.BEFORE: note}[wrapper.wraps]
-
-    def wrapped(self, wrappers: Sequence[Wrapper]) -> Any:
-        manager = _stand_in()
-        wrapping.wrap(manager, wrappers)
-        return manager()
+    def wrapped(self, wrappers: Sequence[Wrapper]) -> dict[str, Any]:
+        """Return an object of each class, with the wrappers."""
+        owners = _stand_ins()
+        wrapping.wrap(owners, wrappers)
+        return {name: owner() for name, owner in owners.items()}
 
     def test_every_order_of_the_rows_gives_the_same_wrappers(self) -> None:
         for method in {hook.method for hook in HOOKS}:
@@ -94,20 +95,19 @@ class WrapperTest(base.TestCase):
         for method in {hook.method for hook in HOOKS}:
             wrappers = wrapping.wrappers_for(
                 [hook for hook in HOOKS if hook.method == method], TRIGGERS)
-            names = (method.parameters or 'self, context, instance, evacuate'
-                     ).split(', ')[1:]
+            names = _parameters(method)[1:]
             for order in itertools.permutations(wrappers):
-                manager = self.wrapped(order)
+                owner = self.wrapped(order)[method.owner]
                 for count in range(len(names) + 1):
-                    self.check(manager, method, wrappers, names, count)
+                    self.check(owner, method, wrappers, names, count)
 
-    def check(self, manager: Any, method: table.Method,
+    def check(self, owner: Any, method: table.Method,
               wrappers: Sequence[Wrapper], names: Sequence[str],
               count: int) -> None:
         """Call the method with this number of positional arguments."""
         self.ran = []
         values = {name: [name] if name == 'bdms' else name for name in names}
-        got = getattr(manager, method.name)(
+        got = getattr(owner, method.name)(
             *[values[name] for name in names[:count]],
             **{name: values[name] for name in names[count:]})
         self.assertEqual(sorted(wrapper.handler for wrapper in wrappers),
@@ -115,7 +115,7 @@ class WrapperTest(base.TestCase):
         for _, given in self.ran:
             self.assertEqual({'self', *names}, given)
         bdms = got.pop('bdms', None)
-        self.assertEqual({'self': manager, **{
+        self.assertEqual({'self': owner, **{
             name: name for name in names if name != 'bdms'}}, got)
         if method is table.BLOCK_DEVICE_INFO:
             self.assertEqual(
@@ -127,7 +127,8 @@ class WrapperTest(base.TestCase):
         wrappers = wrapping.wrappers_for(
             [hook for hook in HOOKS if hook.method is method], TRIGGERS)
         for order in itertools.permutations(wrappers):
-            got = getattr(self.wrapped(order), method.name)('c', 'i')
+            got = getattr(self.wrapped(order)[method.owner], method.name)(
+                'c', 'i')
             self.assertEqual({'read', *(w.handler for w in wrappers)},
                              set(got['bdms']))
             self.assertIs(False, got['refresh_conn_info'])
@@ -136,32 +137,57 @@ class WrapperTest(base.TestCase):
         """Check that both orders of the table wrap the same methods."""
         wrappers = wrapping.wrappers_for(HOOKS, TRIGGERS)
         for order in (wrappers, wrappers[::-1]):
-            manager = self.wrapped(order)
+            owners = self.wrapped(order)
             for method in {hook.method for hook in HOOKS}:
                 self.assertTrue(hasattr(
-                    getattr(type(manager), method.name), '__wrapped__'))
+                    getattr(type(owners[method.owner]), method.name),
+                    '__wrapped__'))
 
     def test_the_methods_come_back(self) -> None:
-        manager = _stand_in()
-        before = dict(vars(manager))
-        for name, original in wrapping.wrap(
-                manager, wrapping.wrappers_for(HOOKS, TRIGGERS)).items():
-            setattr(manager, name, original)
-        self.assertEqual(before, dict(vars(manager)))
+        owners = _stand_ins()
+        before = self.methods(owners)
+        for (owner, name), original in wrapping.wrap(
+                owners, wrapping.wrappers_for(HOOKS, TRIGGERS)).items():
+            setattr(owner, name, original)
+        self.assertEqual(before, self.methods(owners))
 
     def test_a_handler_that_is_missing_changes_nothing(self) -> None:
-        manager = _stand_in()
-        before = dict(vars(manager))
+        owners = _stand_ins()
+        before = self.methods(owners)
         self.patch(wrapping, 'handler_of', mock.Mock(
             side_effect=[lambda call: None, AttributeError]))
         self.assertRaises(
-            AttributeError, wrapping.wrap, manager,
+            AttributeError, wrapping.wrap, owners,
             wrapping.wrappers_for(HOOKS, TRIGGERS))
-        self.assertEqual(before, dict(vars(manager)))
+        self.assertEqual(before, self.methods(owners))
+
+    @staticmethod
+    def methods(owners: dict[str, type]) -> list[dict[str, Any]]:
+        return [dict(vars(owner)) for owner in owners.values()]
+
+    def test_nova_goes_on_after_an_error_of_any_handler(self) -> None:
+        def fail(call: Call) -> None:
+            raise ZeroDivisionError
+
+        self.patch(wrapping, 'handler_of', lambda wrapper: fail)
+        owners = self.wrapped(wrapping.wrappers_for(HOOKS, TRIGGERS))
+        for method in {hook.method for hook in HOOKS}:
+            names = _parameters(method)[1:]
+            got = getattr(owners[method.owner], method.name)(*names)
+            self.assertLessEqual(set(names), set(got))
+        self.assertIn('Nova goes on as without it', self.log.output)
+
+    def test_method_does_not_run_if_its_handler_says_so(self) -> None:
+        self.patch(wrapping, 'handler_of', lambda wrapper: lambda call: True)
+        for wraps, runs in ((Wraps.UNLESS, False), (Wraps.BEFORE, True)):
+            owners = self.wrapped([Wrapper(
+                table.BUILTIN_CLEANUP, wraps, 'handler', [])])
+            self.assertEqual(runs, owners[
+                table.MANAGER]._delete_dangling_bdms(1, 2, 3) is not None)
 
     def test_a_row_without_a_trigger_has_all_that_are_installed(self) -> None:
         wrapper, = [each for each in wrapping.wrappers_for(
             HOOKS, (triggers.DELETE, triggers.HARD_REBOOT))
-            if each.method == table.INIT_HOST.name]
+            if each.method == table.INIT_HOST]
         self.assertEqual([triggers.HARD_REBOOT, triggers.DELETE],
                          wrapper.triggers)

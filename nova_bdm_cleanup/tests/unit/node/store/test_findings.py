@@ -191,7 +191,7 @@ class StoreTest(FindingStoreTestCase):
         self.assertEqual(newest, left[-1].id)
         # Removals within the hour still count.
         self.now = NOON
-        self.assertEqual(60, self.journal().spent('removals'))
+        self.assertEqual(60, base.spent_of(self.journal(), 'removals'))
 
     def test_a_full_journal_keeps_the_findings(self):
         self.round(sighting())

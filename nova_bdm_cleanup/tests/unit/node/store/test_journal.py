@@ -156,7 +156,7 @@ class EntriesTest(JournalTest):
         entry.finish('done', {})
         [found] = self.records.entries()
         self.assertEqual(['a'], [s.name for s in found.steps])
-        self.assertEqual(1, self.journal.spent('removals'))
+        self.assertEqual(1, base.spent_of(self.journal, 'removals'))
 
     def test_a_reboot_waits_once_for_a_lock(self):
         entry = begin(self.journal)
@@ -195,14 +195,14 @@ class EntriesTest(JournalTest):
 class LimitsTest(JournalTest):
 
     def test_reading_creates_no_store(self):
-        self.assertEqual(0, self.journal.spent('removals'))
+        self.assertEqual(0, base.spent_of(self.journal, 'removals'))
         self.assertFalse(self.records.exists())
 
     def test_an_hour_is_an_hour(self):
         begin(self.journal, *removals(3))
         for later, spent in ((3600, 3), (0.001, 0)):
             self.now += later
-            self.assertEqual(spent, self.journal.spent('removals'))
+            self.assertEqual(spent, base.spent_of(self.journal, 'removals'))
         # Reading changes nothing.
         self.assertEqual([(1,)], self.sql('SELECT count(*) FROM charge'))
         begin(self.journal, *removals(1))
@@ -213,7 +213,7 @@ class LimitsTest(JournalTest):
             'done', {'two': 1})
         self.assertRaises(LimitReached, begin, self.journal,
                           Charge('one', 1, 9), Charge('two', 9, 9))
-        self.assertEqual([0, 1, 0], [self.journal.spent(account)
+        self.assertEqual([0, 1, 0], [base.spent_of(self.journal, account)
                                      for account in ('one', 'two', 'three')])
 
     def test_charges_of_a_clock_ahead_count_for_an_hour(self):
@@ -222,7 +222,7 @@ class LimitsTest(JournalTest):
             self.assertRaises(LimitReached, begin, self.journal,
                               *removals(1, 3))
 
-        for read in (exceed, lambda: self.journal.spent('removals'),
+        for read in (exceed, lambda: base.spent_of(self.journal, 'removals'),
                      self.journal.correct_dates):
             self.now += 10 ** 6
             entry = begin(self.journal, *removals(3))
@@ -233,7 +233,8 @@ class LimitsTest(JournalTest):
             entry.finish('done', {'removals': 3})
             for later, spent in ((3600, 3), (0.001, 0)):
                 self.now += later
-                self.assertEqual(spent, self.journal.spent('removals'))
+                self.assertEqual(
+                    spent, base.spent_of(self.journal, 'removals'))
 
     def test_large_plans_keep_to_the_size(self):
         """Check that the size is bounded, and limits count deleted entries."""
@@ -247,10 +248,10 @@ class LimitsTest(JournalTest):
         self.assertEqual([1] * len(kept), [len(e.steps) for e in kept])
         self.assertGreater(len(kept), 4)
         self.assertIsNone(self.records.find(first.id))
-        self.assertEqual(27, self.journal.spent('removals'))
+        self.assertEqual(27, base.spent_of(self.journal, 'removals'))
         first.step('destroy', 'done')
         first.finish('done', {'removals': 2})
-        self.assertEqual(22, self.journal.spent('removals'))
+        self.assertEqual(22, base.spent_of(self.journal, 'removals'))
         self.assertEqual([(0,)], self.sql(
             'SELECT count(*) FROM step WHERE entry NOT IN '
             '(SELECT serial FROM entry)'))
@@ -502,7 +503,7 @@ class JournalMachine(stateful.RuleBasedStateMachine):
 
     @stateful.invariant()
     def agrees_with_the_model(self):
-        assert self.journal().spent('removals') == self.counted()
+        assert base.spent_of(self.journal(), 'removals') == self.counted()
         found = Journal(self.path).entries()
         # Only the oldest entries are deleted, and only to make room.
         assert [e.id for e in found] == list(self.begun)[-len(found):] or (
@@ -562,7 +563,7 @@ class ClockTest(base.TestCase):
                     steady.append(charge)
                 self.assertLessEqual(amount_of(steady), self.LIMIT)
                 continue
-            spent = journal.spent('removals')
+            spent = base.spent_of(journal, 'removals')
             self.assertLessEqual(spent, amount_of(charges, was_read))
             self.assertGreaterEqual(spent, amount_of(steady))
 
