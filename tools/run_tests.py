@@ -11,6 +11,7 @@ run``, or with ``--search`` to the search::
     python3 tools/run_tests.py --functional 26 -- --concurrency 1
     python3 tools/run_tests.py --functional latest
     python3 tools/run_tests.py --combinations 34
+    python3 tools/run_tests.py --moves 34
     python3 tools/run_tests.py --rig
 
 Only the standard library is used: this runs before anything is installed.
@@ -42,6 +43,8 @@ UNIT = 'nova_bdm_cleanup/tests/unit'
 FUNCTIONAL = 'nova_bdm_cleanup/tests/functional'
 #: Many combinations; the functional tests have one of each kind.
 COMBINATIONS = 'nova_bdm_cleanup/tests/combinations'
+#: Each operation that moves a server, in each row of the table.
+MOVES = 'nova_bdm_cleanup/tests/moves'
 #: What the tests stand on; nothing of it is in the plugin.
 RIG = 'nova_bdm_cleanup/tests/rig'
 SEARCH = 'nova_bdm_cleanup.tests.simulation'
@@ -243,6 +246,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument('--combinations', metavar='NN',
                         help='only the tests of many combinations, with Nova '
                         'NN')
+    parser.add_argument('--moves', metavar='NN',
+                        help='only the whole table of moves, with Nova NN')
     parser.add_argument('--rig', action='store_true',
                         help='only the tests of what the other tests stand '
                         'on, and of the demonstration')
@@ -270,6 +275,9 @@ def _suites(arguments: argparse.Namespace) -> Iterator[
     if arguments.combinations is not None:
         yield lambda: functional(
             arguments.combinations, arguments.threads, rest, COMBINATIONS)
+    if arguments.moves is not None:
+        yield lambda: functional(
+            arguments.moves, arguments.threads, rest, MOVES)
     if arguments.rig:
         yield lambda: functional(NEWEST_NOVA, arguments.threads, rest, RIG)
 
@@ -277,7 +285,8 @@ def _suites(arguments: argparse.Namespace) -> Iterator[
 def _is_whole(arguments: argparse.Namespace) -> bool:
     return not (arguments.unit or arguments.search or arguments.rig
                 or arguments.functional is not None
-                or arguments.combinations is not None)
+                or arguments.combinations is not None
+                or arguments.moves is not None)
 
 
 def main() -> int:

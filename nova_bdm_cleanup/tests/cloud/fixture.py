@@ -13,6 +13,7 @@ import re
 import shutil
 import tempfile
 import time
+import types
 from typing import Any
 import uuid
 from xml.etree import ElementTree
@@ -98,6 +99,7 @@ class Cloud(fixtures.Fixture):
             section: dict(values)
             for section, values in (nova_options or {}).items()}
         self._casts = casts
+        self._hosts_without_plugin: set[str] = set()
         #: Whether Nova's and Cinder's APIs create every server and volume;
         #: otherwise most are copies of the first ones.
         self.through_api = True
@@ -175,6 +177,7 @@ class Cloud(fixtures.Fixture):
         """
         if self._plugin:
             self.switch_plugin_off()
+        self._hosts_without_plugin.clear()
         self.nova.remove_domains()
         self.nova.restore_databases(self._saved)
         for each in cinder_module.shared().cinders.values():
@@ -503,6 +506,14 @@ class Cloud(fixtures.Fixture):
         settings = options.settings(cfg.CONF)
         installation.install(settings.triggers)
 
+    def switch_plugin_off_on(self, host: str) -> None:
+        """Restore the own methods of one nova-compute, until :meth:`reset`.
+
+        The hooks are on the class, for all hosts of this process.
+        """
+        self._hosts_without_plugin.add(host)
+        self.restart_compute(host)
+
     # -- actions -----------------------------------------------------------
 
     def reboot(self, server: Server, hard: bool = True,
@@ -618,7 +629,18 @@ class Cloud(fixtures.Fixture):
 
     def restart_compute(self, host: str = 'compute1') -> None:
         """Restart nova-compute, which resumes interrupted operations."""
+        if host not in self._hosts_without_plugin:
+            self.nova.restart_compute_service(host)
+            return
+        from nova_bdm_cleanup.node.hooks import installation
+        self.switch_plugin_off()
         self.nova.restart_compute_service(host)
+        self.switch_plugin_on()
+        manager = self.nova.computes[host].manager
+        for (owner, name), original in installation._originals.items():
+            hooked = next(each for each in (manager, manager.driver)
+                          if isinstance(each, owner))
+            setattr(hooked, name, types.MethodType(original, hooked))
 
     # -- queries -----------------------------------------------------------
 
