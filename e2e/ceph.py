@@ -9,7 +9,7 @@ import json
 import pathlib
 from typing import Any
 
-from e2e import guest, lab as lab_mod, processes
+from e2e import lab as lab_mod, processes
 
 #: The libvirt of this machine.
 LIBVIRT = 'qemu:///system'
@@ -136,7 +136,7 @@ class Ceph:
         with self._image(volume, read_only=False) as image:
             image.write(data, 0)
 
-    def counter(self, volume: str) -> int:
-        """Return the last count that a guest wrote to a volume."""
+    def read(self, volume: str, offset: int, length: int) -> bytes:
+        """Read from a volume."""
         with self._image(volume, read_only=True) as image:
-            return int.from_bytes(image.read(guest.COUNTER, 4), 'little')
+            return bytes(image.read(offset, length))

@@ -80,6 +80,16 @@ class Cloud:
         with (self.lab.volumes / f'volume-{volume}').open('r+b') as stream:
             stream.write(data)
 
+    def counter(self, volume: str) -> int:
+        """Return the last count that a guest wrote to a volume."""
+        if self.lab.is_rbd():
+            data = self.stack.ceph.read(volume, guest.COUNTER, 4)
+        else:
+            with (self.lab.volumes / f'volume-{volume}').open('rb') as stream:
+                stream.seek(guest.COUNTER)
+                data = stream.read(4)
+        return int.from_bytes(data, 'little')
+
     def show_volume(self, volume: str) -> dict[str, Any] | None:
         answer = or_none(lambda: cinder('GET', f'/volumes/{volume}',
                                         who=api.ADMIN))
@@ -252,9 +262,10 @@ class Cloud:
         self.request_reboot(server, kind, who)
         return self.wait_server(server, seconds)
 
-    def finish_resize(self, server: str, end: str) -> None:
+    def finish_resize(self, server: str, end: str,
+                      who: tuple[str, str] = api.MEMBER) -> None:
         """Confirm or revert a resize or a migration."""
-        self.action(server, {end: None})
+        self.action(server, {end: None}, who)
         processes.wait_until(
             lambda: self.wait_server(server) != 'VERIFY_RESIZE',
             f'the end of {end}')

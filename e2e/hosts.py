@@ -102,7 +102,8 @@ class Host:
             self._start(f'{daemon}-{self.name}', command)
         processes.wait_until(lambda: self.virsh('list') is not None,
                              f'libvirtd of {self.name}')
-        self.stack.ceph.define_libvirt_secret(self.uri)
+        if self.lab.is_rbd():
+            self.stack.ceph.define_libvirt_secret(self.uri)
 
     def crash(self) -> None:
         """Simulate a power failure."""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moves that are refused or interrupted, and hosts without the plugin.
+"""Moves in which nothing may be removed, or that are interrupted.
 
-Each has a table of plays, which are run like those of :mod:`e2e.moves`.  The
-server has to be as before where an operation is refused.  Where nova-compute
-was killed, a hard reboot brings the guest back with its healthy disks, and
-with no others.
+Each has a table of plays, which are run like those of :mod:`e2e.moves`.  An
+operation in which nothing may be removed, or on a host without the plugin,
+ends as on stock Nova.  Where nova-compute was killed, a hard reboot brings the
+guest back with its healthy disks, and with no others.
 """
 
 from __future__ import annotations
@@ -15,15 +15,7 @@ import dataclasses
 import functools
 
 from e2e import identity, moves, processes, trial as trial_mod
-from e2e.moves import (
-    DANGLING,
-    DESTINATION,
-    HALF_DONE,
-    Moves,
-    Operation,
-    SOURCE,
-    WITHOUT,
-)
+from e2e.moves import DESTINATION, Moves, Operation, SOURCE, WITHOUT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +32,10 @@ class Play:
 
 
 PLAYS: dict[str, Play] = {}
+
+#: The records after an evacuation that failed: the attachments are the new
+#: host's.
+_FAILED = 'mappings A root, attachments A:attached root:attached'
 
 
 def _begin(t: Moves, server: str, operation: str) -> None:
@@ -63,110 +59,8 @@ def _words(operation: str) -> dict[str, str]:
 
 def _acting_host(operation: str) -> str:
     """Return the host that looks first."""
-    return SOURCE if operation in ('migrate', 'shelve') else DESTINATION
-
-
-# -- refused at the first look ---------------------------------------------
-
-_OBSTACLES: dict[str, tuple[str, Callable[
-    [Moves, str], contextlib.AbstractContextManager[None]]]] = {
-    'limit': ('the hourly limit is used up', Moves.used_up_limit),
-    'store': ('the store cannot be written', Moves.unwritable_store)}
-
-#: The server that is as it was, by the operation that is refused.
-_REFUSED = {
-    'migrate': f'ACTIVE here, {DANGLING}',
-    'revert': f'VERIFY_RESIZE there, {DANGLING}',
-    'shelve': f'ACTIVE here, {DANGLING}',
-    'unshelve': 'SHELVED_OFFLOADED, no guest, mappings A B root, '
-                'attachments A:reserved root:reserved',
-    'evacuate': 'ACTIVE here, no guest, mappings A B root, '
-                'attachments A:attached root:attached'}
-
-
-def _refuse(operation: str, obstacle: str, t: Moves, server: str,
-            kind: str) -> None:
-    """Request an operation beside an obstacle, and once more without."""
-    host = _acting_host(operation)
-    _begin(t, server, operation)
-    t.break_volume(server, kind, host)
-    with _OBSTACLES[obstacle][1](t, host):
-        _request(t, server, operation)
-        t.wait_server(server)
-        t.expect_next(server)
-        t.expect_log_line('event=refused', t.volumes['B'])
-        t.expect_no_removal()
-    _request(t, server, operation)
-    t.wait_server(server)
-    t.expect_next(server)
-    if operation == 'migrate':
-        t.finish_resize(server, 'confirmResize')
-    if operation == 'evacuate':
-        t.compute.start()
-    if t.expected_lines:
-        t.expect_next(server)
-
-
-def _add_refusals() -> None:
-    for operation, obstacle in (
-            *((one, 'limit') for one in ('migrate', 'revert', 'shelve',
-                                         'unshelve')),
-            *((one, 'store') for one in _REFUSED)):
-        lines = moves.success(operation, WITHOUT, '')
-        PLAYS[f'{operation}-refused-{obstacle}'] = Play(
-            f'{moves.OPERATIONS[operation][0]}: refused while '
-            f'{_OBSTACLES[obstacle][0]}, then carried out',
-            functools.partial(_refuse, operation, obstacle),
-            [_REFUSED[operation],
-             *([moves.SHELVED.format('A ', '')] if operation == 'shelve'
-               else lines)])
-
-
-_add_refusals()
-
-
-def _evacuate_beyond_limit(t: Moves, server: str, kind: str) -> None:
-    """Evacuate while the project has used up the limit of the new host."""
-    t.break_volume(server, kind)
-    with t.used_up_limit(DESTINATION):
-        _request(t, server, 'evacuate')
-        t.wait_server(server)
-        t.expect_next(server)
-        t.compute.start()
-        t.expect_next(server)
-
-
-PLAYS['evacuate-limit'] = Play(
-    'Evacuation while the hourly limit of the project is used up',
-    _evacuate_beyond_limit, moves.success('evacuate', WITHOUT, ''))
-
-
-# -- what cannot be removed any more after the first look ------------------
-
-#: The point between the first look and the removal, on the host that looks.
-_AFTER_LOOK = {
-    'migrate': 'LibvirtDriver.migrate_disk_and_power_off:after',
-    'revert': 'LibvirtDriver.destroy:after',
-    'shelve': 'LibvirtDriver.destroy:after'}
-
-
-def _remove_late(operation: str, t: Moves, server: str, kind: str) -> None:
-    """Have the other host remove what the first one could not."""
-    host = _acting_host(operation)
-    _begin(t, server, operation)
-    t.break_volume(server, kind, host)
-    _stop_at(t, host, 'pause', _AFTER_LOOK[operation])
-    _request(t, server, operation)
-    t.wait_paused()
-    with t.unwritable_store(host):
-        t.let_continue()
-        t.wait_server(server)
-    t.expect_next(server)
-    if operation == 'shelve':
-        t.run_action(server, 'unshelve', host=DESTINATION)
-        t.expect_next(server)
-    t.expect_log_line('event=removed', t.volumes['B'])
-    t.restart_one(host)
+    return (SOURCE if operation in ('migrate', 'resize', 'shelve')
+            else DESTINATION)
 
 
 def _stop_at(t: Moves, host: str, action: str, point: str) -> None:
@@ -176,14 +70,105 @@ def _stop_at(t: Moves, host: str, action: str, point: str) -> None:
     t.restart_one(host, t.environment_to_stop(point, action))
 
 
-for _operation, _lines in {
-        'migrate': [f'VERIFY_RESIZE there, {WITHOUT}'],
-        'revert': [f'ACTIVE here, {WITHOUT}'],
-        'shelve': [_REFUSED['unshelve'], f'ACTIVE there, {WITHOUT}']}.items():
-    PLAYS[f'{_operation}-late'] = Play(
-        f'{moves.OPERATIONS[_operation][0]}: the store of the first host '
-        'cannot be written after its first look',
-        functools.partial(_remove_late, _operation), _lines)
+# -- nothing may be removed ------------------------------------------------
+
+_Obstacle = Callable[[Moves, str, str],
+                     contextlib.AbstractContextManager[None]]
+
+#: In words, with the damage to B, and the reason in the log.
+_OBSTACLES: dict[str, tuple[str, _Obstacle, str, str]] = {
+    'limit': ('the hourly limit of the project is used up',
+              Moves.used_up_limit, 'attachment-deleted', 'over-limit'),
+    'store': ('the store cannot be written', Moves.unwritable_store,
+              'volume-deleted', 'journal-unwritable'),
+    'lock': ('an administrator has locked the server', Moves.locked,
+             'attachment-deleted', 'server-locked')}
+
+
+def _withhold(operation: str, obstacle: str, t: Moves, server: str,
+              kind: str) -> None:
+    """Carry an operation out while nothing may be removed."""
+    _, begin, _, reason = _OBSTACLES[obstacle]
+    with begin(t, server, _acting_host(operation)):
+        moves.OPERATIONS[operation][1](t, server, kind)
+        t.expect_log_line(reason)
+        t.expect_no_removal()
+
+
+def _add_obstacles() -> None:
+    for operation, obstacle in (
+            *((one, obstacle) for obstacle in ('limit', 'lock')
+              for one in ('migrate', 'resize', 'revert', 'shelve',
+                          'unshelve')),
+            *((one, 'store') for one in moves.OPERATIONS if one != 'live')):
+        words, _, kind, _ = _OBSTACLES[obstacle]
+        PLAYS[f'{operation}-{obstacle}'] = Play(
+            f'{moves.OPERATIONS[operation][0]}: {words}',
+            functools.partial(_withhold, operation, obstacle),
+            moves.stock(operation, kind), kind)
+
+
+_add_obstacles()
+
+
+def _evacuate_within(obstacle: str, t: Moves, server: str,
+                     kind: str) -> None:
+    """Evacuate beside an obstacle that is none to an evacuation."""
+    with _OBSTACLES[obstacle][1](t, server, DESTINATION):
+        moves.OPERATIONS['evacuate'][1](t, server, kind)
+
+
+# Masakari locks a server before it evacuates it.
+for _obstacle in ('limit', 'lock'):
+    PLAYS[f'evacuate-{_obstacle}'] = Play(
+        f'Evacuation: {_OBSTACLES[_obstacle][0]}',
+        functools.partial(_evacuate_within, _obstacle),
+        moves.success('evacuate', WITHOUT, ''), 'volume-deleted')
+
+
+# -- an evacuation fails ---------------------------------------------------
+
+def _fail(t: Moves, server: str, kind: str) -> None:
+    """Evacuate from a host without power; the new host fails to start it."""
+    t.break_volume(server, kind)
+    _stop_at(t, DESTINATION, 'fail', 'LibvirtDriver.spawn:before')
+    _request(t, server, 'evacuate')
+    t.wait_server(server)
+    t.expect_next(server)
+    t.compute.start()
+    t.expect_next(server)
+    t.expect_log_line('event=disconnected', 'reason=evacuated', server)
+    t.restart_one(DESTINATION)
+
+
+def _fail_beside_guest(t: Moves, server: str, kind: str) -> None:
+    """Evacuate from a host on which only nova-compute is down."""
+    t.break_volume(server, kind)
+    _stop_at(t, DESTINATION, 'fail', 'LibvirtDriver.spawn:before')
+    t.stack.procs.kill(t.compute_hosts[SOURCE].compute)
+    t.compute_hosts.force_down(SOURCE)
+    t.request(server, 'evacuate', **_words('evacuate'))
+    t.wait_server(server)
+    t.compute.start()
+    t.expect_next(server)
+    t.equal('lines of a disconnect', [
+        one for one in t.log_lines()
+        if 'event=disconnected' in one and server in one], [])
+    t.run_action(server, 'reboot', type='HARD')
+    t.expect_next(server)
+    t.expect_log_line('event=disconnected', 'reason=evacuated', server)
+    t.restart_one(DESTINATION)
+
+
+PLAYS['evacuate-fails'] = Play(
+    'Evacuation: the new host removes the mapping, and cannot start the guest',
+    _fail, [f'ERROR here, no guest, {_FAILED}'] * 2
+    + [f'ACTIVE here, {WITHOUT}'], 'transferred')
+PLAYS['evacuate-fails-guest-on'] = Play(
+    'Evacuation while the guest runs: the same; at its next power-off',
+    _fail_beside_guest,
+    [f'ERROR here, {moves.ALL}, {_FAILED}',
+     f'ACTIVE here, {WITHOUT}'], 'transferred')
 
 
 # -- the old host returns in the middle ------------------------------------
@@ -216,7 +201,7 @@ def _return_in_resize(t: Moves, server: str, kind: str) -> None:
     t.let_continue()
     t.wait_server(server)
     t.expect_next(server)
-    t.finish_resize(server, 'revertResize')
+    t.end_move(server, 'revertResize')
     t.expect_next(server)
     t.restart_one(DESTINATION)
 
@@ -242,7 +227,7 @@ _DESTROY_ROW = 'nova.objects.block_device:BlockDeviceMapping.destroy:after'
 #: When it is killed: in words, the operation, the host, the point.
 KILLS = {
     'look': ('the first look is taken', 'migrate', SOURCE,
-             f'{_NODE}.hooks.departure:Departure.refusal:after'),
+             f'{_NODE}.hooks.operation:Operation._look:after'),
     'off': ('the guest is off', 'migrate', SOURCE,
             'LibvirtDriver.power_off:after'),
     'disconnected': ('the host is disconnected', 'migrate', SOURCE,
@@ -332,20 +317,92 @@ PLAYS['kill-return'] = Play(
 
 # -- the plugin on one host only -------------------------------------------
 
-def _migrate_mixed(without: str, t: Moves, server: str, kind: str) -> None:
-    """Migrate while one of the hosts is without the plugin."""
+def _operate_mixed(operation: str, without: str, t: Moves, server: str,
+                   kind: str) -> None:
+    """Operate while one of the hosts is without the plugin."""
     with t.switched_off(without):
-        moves.OPERATIONS['migrate'][1](t, server, kind)
+        moves.OPERATIONS[operation][1](t, server, kind)
 
 
-PLAYS['mixed-source'] = Play(
-    'Cold migration, the plugin on the source only',
-    functools.partial(_migrate_mixed, DESTINATION),
-    moves.success('migrate', WITHOUT, ''), 'volume-deleted')
-PLAYS['mixed-destination'] = Play(
-    'Cold migration, the plugin on the destination only',
-    functools.partial(_migrate_mixed, SOURCE),
-    [f'ERROR here, {HALF_DONE}'], 'volume-deleted')
+def _add_mixed() -> None:
+    kind = 'volume-deleted'
+    for operation in ('migrate', 'shelve', 'unshelve', 'evacuate'):
+        for name, host, without in (('source', SOURCE, DESTINATION),
+                                    ('destination', DESTINATION, SOURCE)):
+            shelved = moves.SHELVED.format('A ', '')
+            PLAYS[f'{operation}-mixed-{name}'] = Play(
+                f'{moves.OPERATIONS[operation][0]}: the plugin only on the '
+                f'{name}',
+                functools.partial(_operate_mixed, operation, without),
+                moves.success(operation, WITHOUT, shelved)
+                if host == _acting_host(operation)
+                else moves.stock(operation, kind), kind)
+
+
+_add_mixed()
+
+
+# -- a host is drained -----------------------------------------------------
+
+#: How many servers are on the host, and the damage to the first of them.
+_SERVERS = 10
+_DRAINED = {
+    'migrate': ('volume-deleted', 'attachment-deleted', 'elsewhere'),
+    'os-migrateLive': ('attachment-deleted', 'transferred', 'volume-deleted')}
+
+
+def _boot_many(t: Moves, kinds: Sequence[str]) -> dict[str, str]:
+    """Boot the servers; return the damage to B of each."""
+    servers = {}
+    for number in range(_SERVERS):
+        server = t.server(f'A:{number}', f'B:{number}', root=f'root:{number}')
+        servers[server] = (kinds[number] if number < len(kinds)
+                           else 'healthy')
+    for number, (server, kind) in enumerate(servers.items()):
+        if kind != 'healthy':
+            t.break_volume(server, kind, volume=f'B:{number}')
+    return servers
+
+
+def _drain(action: str, trial: trial_mod.Trial) -> str:
+    """Move all servers of a host to the other one at the same time."""
+    assert isinstance(trial, Moves)
+    t = trial
+    servers = _boot_many(t, _DRAINED[action])
+    is_live = action == 'os-migrateLive'
+    before = {server: t.expect_writes(f'root:{number}', f'A:{number}')
+              for number, server in enumerate(servers)}
+    for server in servers:
+        t.request(server, action, host=DESTINATION, **(
+            {'block_migration': 'auto'} if is_live else {}))
+    for server in servers:
+        t.wait_server(server, 600)
+    failed = []
+    for number, (server, kind) in enumerate(servers.items()):
+        lines = moves.with_plugin(
+            'live' if is_live else 'migrate', kind, t.backend)
+        t.expect_line(server, lines[0])
+        t.expect_writes(f'root:{number}', f'A:{number}', since=before[server])
+        if lines[0].startswith('ACTIVE here'):
+            failed.append(server)
+    for server in failed:
+        t.run_action(server, 'migrate', host=DESTINATION)
+        t.expect_line(server, f'VERIFY_RESIZE there, {WITHOUT}')
+    left = [one for one in servers
+            if moves.host_of(t.show_server(one)) != DESTINATION]
+    t.equal('servers on the drained host', left, [])
+    if t.other:
+        t.expect(t.other, 'ACTIVE', 'B other-root')
+    words = ('; the one whose live migration fails, cold' if is_live else '')
+    return f'{_SERVERS} servers there, with every healthy disk{words}'
+
+
+DRAINS = [trial_mod.Scenario(
+    f'drain-{name}', f'{_SERVERS} servers, three with a dangling disk, '
+    f'{title} at once', functools.partial(_drain, action))
+    for name, title, action in (
+        ('cold', 'cold-migrated', 'migrate'),
+        ('live', 'live-migrated', 'os-migrateLive'))]
 
 
 def _run(play: Play, trial: trial_mod.Trial) -> str:
@@ -354,4 +411,4 @@ def _run(play: Play, trial: trial_mod.Trial) -> str:
 
 MOVE_FAULTS = [
     trial_mod.Scenario(name, play.title, functools.partial(_run, play))
-    for name, play in PLAYS.items()]
+    for name, play in PLAYS.items()] + DRAINS

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 import contextlib
 import dataclasses
 import os
@@ -26,7 +26,8 @@ from e2e import (
 )
 from nova_bdm_cleanup.tests.cloud.damage import DAMAGE
 
-#: Short name of a volume to its size in GiB.  Guests tell disks by size.
+#: Short name of a volume to its size in GiB.  Guests tell disks by size.  A
+#: name may end with a colon and a number.
 SIZES = {'root': 1, 'A': 2, 'B': 3, 'left-over': 4, 'other-root': 5, 'C': 6}
 #: Volumes that a guest takes for the root, which is small and has its size:
 #: QEMU copies only to a disk of the same size.
@@ -116,7 +117,8 @@ class Trial(cloud_mod.Cloud):
 
     def volume(self, name: str, multiattach: bool = False) -> str:
         self.volumes[name] = self.create_volume(
-            name, SIZES[_LIKE.get(name, name)], bootable='root' in name,
+            name, SIZES[_LIKE.get(name, name.partition(':')[0])],
+            bootable='root' in name,
             multiattach=multiattach)
         return name
 
@@ -204,9 +206,10 @@ class Trial(cloud_mod.Cloud):
 
     def attach_elsewhere(self, server: str, volume: str, host: str) -> str:
         self.lose_attachment(server, volume)
-        if (self.backend == 'loop'
-                and self.show_server(server)['status'] != 'SHUTOFF'):
-            # QEMU's lock on the file keeps the other server from starting
+        shown = self.show_server(server)
+        if (self.backend == 'loop' and shown['status'] != 'SHUTOFF'
+                and shown['OS-EXT-SRV-ATTR:host'] == host):
+            # QEMU's lock on the device keeps the other server from starting
             # while this one has the disk open: stop it for a moment.
             self.stop(server)
         self.other = self.server(volume, root='other-root', on=host)
@@ -287,7 +290,8 @@ class Trial(cloud_mod.Cloud):
 
     # -- reading the state -------------------------------------------------
 
-    def _short_name(self, volume: Any) -> str:
+    def short_name(self, volume: Any) -> str:
+        """Return the name of a volume by its id."""
         return next((name for name, known in self.volumes.items()
                      if known == volume), str(volume))
 
@@ -297,9 +301,9 @@ class Trial(cloud_mod.Cloud):
         return ServerState(
             status=shown['status'],
             bdms=tuple(sorted(map(
-                self._short_name, database.mapped_volumes(server)))),
+                self.short_name, database.mapped_volumes(server)))),
             attachments=tuple(sorted(
-                f'{self._short_name(one["volume_id"])}:{one["status"]}'
+                f'{self.short_name(one["volume_id"])}:{one["status"]}'
                 for one in self.attachments(server))),
             domain=running,
             guest=self.guest(server) if running is not None else None,
@@ -311,7 +315,7 @@ class Trial(cloud_mod.Cloud):
         if state is None or state.strip() != 'running':
             return None
         xml = stack_mod.virsh('dumpxml', server, uri=uri) or ''
-        return tuple(sorted(self._short_name(serial) for serial in re.findall(
+        return tuple(sorted(self.short_name(serial) for serial in re.findall(
             r'<serial>([0-9a-f-]{36})</serial>', xml)))
 
     def guest(self, server: str) -> tuple[str, ...] | None:
@@ -326,11 +330,24 @@ class Trial(cloud_mod.Cloud):
         volume = self.volumes[name]
         if self.lab.is_rbd():
             return ['watcher'] * self.stack.ceph.watchers(volume)
-        left = [device for device, path
-                in stack_mod.loop_devices(self.lab).items() if volume in path]
-        if os.path.lexists(self.lab.volumes / f'dev-{volume}'):
-            left.append('link')
+        left = self._loop_devices(volume)
+        # A link to a device that is gone is one, too.
+        left += [path.name for path in self.lab.volumes.iterdir()
+                 if path.name.startswith(f'dev-{volume}-')]
         return left
+
+    def _loop_devices(self, volume: str) -> list[str]:
+        return [device for device, path
+                in stack_mod.loop_devices(self.lab).items() if volume in path]
+
+    def guests_with(self, name: str) -> int:
+        """Return how many guests have a volume open."""
+        volume = self.volumes[name]
+        if self.lab.is_rbd():
+            return self.stack.ceph.watchers(volume)
+        devices = self._loop_devices(volume)
+        return sum(_has_open(process, devices)
+                   for process in pathlib.Path('/proc').glob('[0-9]*'))
 
     # -- expected state ----------------------------------------------------
 
@@ -454,3 +471,12 @@ class Trial(cloud_mod.Cloud):
                if one['volume_id'] == self.volumes[name]]
         self.equal(f'attachments of {name}', len(ids), 1)
         return str(ids[0])
+
+
+def _has_open(process: pathlib.Path, files: Collection[str]) -> bool:
+    """Return whether a process, as /proc shows it, has a file open."""
+    try:
+        return any(os.path.realpath(descriptor) in files
+                   for descriptor in (process / 'fd').iterdir())
+    except OSError:  # it has ended
+        return False

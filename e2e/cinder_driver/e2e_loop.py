@@ -9,10 +9,15 @@ fails to start.
 The path is a symlink for this volume only, as in /dev/disk/by-path, and not
 /dev/loopN: a loop device in use survives ``losetup -d`` until its last user
 closes it, and its number then goes to another volume.
+
+Each host has its own device of a volume, since the kernel of one host knows
+nothing of the other's: it is over a hard link of the file, whose name is the
+host's.
 """
 
 from __future__ import annotations
 
+import glob
 import os
 from typing import Any
 
@@ -30,7 +35,14 @@ cfg.CONF.register_opts(OPTIONS, group=configuration.SHARED_CONF_GROUP)
 
 def _losetup(*arguments: str) -> list[str]:
     out, _ = processutils.execute('losetup', *arguments)
-    return str(out).split()
+    return str(out).splitlines()
+
+
+def _devices(path: str) -> list[str]:
+    """Return the loop devices over a file of this name."""
+    pairs = (line.split(maxsplit=1) for line in _losetup(
+        '-n', '--raw', '-O', 'NAME,BACK-FILE'))
+    return [pair[0] for pair in pairs if pair[1:] == [path]]
 
 
 @interface.volumedriver
@@ -44,25 +56,24 @@ class LoopDriver(driver.VolumeDriver):
         super().__init__(*args, **kwargs)
         self.configuration.append_config_values(OPTIONS)
 
-    def _file(self, volume: Any) -> str:
+    def _path(self, kind: str, volume: Any, host: str = '') -> str:
         return os.path.join(self.configuration.e2e_loop_dir,
-                            f'volume-{volume["id"]}')
-
-    def _link(self, volume: Any) -> str:
-        return os.path.join(self.configuration.e2e_loop_dir,
-                            f'dev-{volume["id"]}')
+                            f'{kind}-{volume["id"]}{host and "-"}{host}')
 
     def check_for_setup_error(self) -> None:
         _losetup('--version')
 
     def create_volume(self, volume: Any) -> None:
-        with open(self._file(volume), 'wb') as stream:
+        with open(self._path('volume', volume), 'wb') as stream:
             stream.truncate(volume['size'] << 30)
 
     def delete_volume(self, volume: Any) -> None:
-        self._remove_device(volume)
-        if os.path.exists(self._file(volume)):
-            os.unlink(self._file(volume))
+        prefix = self._path('volume', volume)
+        for path in glob.glob(f'{prefix}-*'):
+            self._remove_device(volume, path[len(prefix) + 1:])
+            os.unlink(path)
+        if os.path.exists(prefix):
+            os.unlink(prefix)
 
     def create_export(self, ctxt: Any, volume: Any, connector: Any) -> None:
         pass
@@ -75,14 +86,17 @@ class LoopDriver(driver.VolumeDriver):
 
     def initialize_connection(self, volume: Any, connector: Any,
                               **kwargs: Any) -> dict[str, Any]:
-        devices = (
-            _losetup('-n', '-O', 'NAME', '-j', self._file(volume))
-            or _losetup('-f', '--show', self._file(volume)))
-        link = self._link(volume)
+        host = connector['host']
+        path = self._path('volume', volume, host)
+        if not os.path.exists(path):
+            os.link(self._path('volume', volume), path)
+        device, = _devices(path) or _losetup('-f', '--show', path)
+        link = self._path('dev', volume, host)
         if os.path.lexists(link):
             os.unlink(link)
-        os.symlink(devices[0], link)
-        LOG.info('e2e_loop: volume %s shown at %s', volume['id'], devices[0])
+        os.symlink(device, link)
+        LOG.info('e2e_loop: volume %s shown to %s at %s', volume['id'], host,
+                 device)
         return {'driver_volume_type': 'local',
                 'data': {'device_path': link, 'volume_id': volume['id']}}
 
@@ -90,17 +104,21 @@ class LoopDriver(driver.VolumeDriver):
                              **kwargs: Any) -> None:
         attachments = objects.VolumeAttachmentList.get_all_by_volume_id(
             context.get_admin_context(), volume['id'])
-        connected = [one for one in attachments if one.connection_info]
-        # The attachment being terminated is still in the list.
-        if connector is None or len(connected) <= 1:
-            self._remove_device(volume)
+        hosts = [one.connector['host'] for one in attachments
+                 if one.connection_info]
+        for host in set(hosts):
+            # The attachment being terminated is still in the list.
+            if connector is None or (
+                    host == connector['host'] and hosts.count(host) == 1):
+                self._remove_device(volume, host)
 
-    def _remove_device(self, volume: Any) -> None:
-        if os.path.lexists(self._link(volume)):
-            os.unlink(self._link(volume))
-        for device in _losetup('-n', '-O', 'NAME', '-j', self._file(volume)):
-            LOG.info('e2e_loop: volume %s no longer at %s', volume['id'],
-                     device)
+    def _remove_device(self, volume: Any, host: str) -> None:
+        link = self._path('dev', volume, host)
+        if os.path.lexists(link):
+            os.unlink(link)
+        for device in _devices(self._path('volume', volume, host)):
+            LOG.info('e2e_loop: volume %s no longer shown to %s at %s',
+                     volume['id'], host, device)
             _losetup('-d', device)
 
     def _update_volume_stats(self) -> None:

@@ -8,8 +8,9 @@ know it.  The environment says where and how:
 ``E2E_POINT``
     ``module:Class.method:before`` or ``...:after``
 ``E2E_ACTION``
-    ``kill``: SIGKILL to this process.  ``pause``: make the file ``reached``
-    in ``E2E_SIGNALS`` and wait until the file ``go`` is there.
+    ``kill``: SIGKILL to this process.  ``fail``: raise an error.  ``pause``:
+    make the file ``reached`` in ``E2E_SIGNALS`` and wait until the file ``go``
+    is there.
 
 Only the standard library may be imported here, and little of it: Nova has
 not yet been able to patch it for eventlet.
@@ -27,6 +28,8 @@ from typing import Any
 def _reached(action: str, signals: str) -> None:
     if action == 'kill':
         os.kill(os.getpid(), 9)
+    if action == 'fail':
+        raise RuntimeError('the end-to-end tests have this fail')
     import time  # already patched, so other green threads go on
     with open(os.path.join(signals, 'reached'), 'w'):
         pass
