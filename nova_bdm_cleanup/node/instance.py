@@ -68,11 +68,8 @@ class NovaInstance:
         return facts.Server(
             uuid=spelling.identifier(self._instance.uuid),
             host=self._manager.host, project=self._instance.project_id,
-            is_disconnected=self._is_disconnected(self._instance))
-
-    def _is_disconnected(self, instance: Any) -> bool:
-        return (self._trigger is triggers.FINISH
-                or instance.vm_state == vm_states.SHELVED_OFFLOADED)
+            is_offloaded=self._instance.vm_state
+            == vm_states.SHELVED_OFFLOADED)
 
     def adopt(self, bdms: Any) -> tuple[facts.Bdm, ...]:
         """Take over a list of Nova's block device mappings."""
@@ -92,9 +89,8 @@ class NovaInstance:
                 or instance.task_state not in self._trigger.states):
             return None
         server = server_of(instance, self._manager.host)
-        return dataclasses.replace(
-            server, is_disconnected=self._is_disconnected(instance),
-            is_locked=server.is_locked and self._trigger.heeds_lock)
+        return server if self._trigger.heeds_lock else dataclasses.replace(
+            server, is_locked=False)
 
     def _is_here(self, instance: Any) -> bool:
         """Return whether it is on this host, or comes to it."""
@@ -441,7 +437,7 @@ def server_of(instance: Any, host: str) -> facts.Server:
         uuid=spelling.identifier(instance.uuid),
         project=instance.project_id,
         host=host,
-        is_disconnected=instance.vm_state == vm_states.SHELVED_OFFLOADED,
+        is_offloaded=instance.vm_state == vm_states.SHELVED_OFFLOADED,
         is_locked=instance.locked_by == 'admin')
 
 

@@ -24,9 +24,8 @@ class Server:
     project: str | None = None
     #: The compute host, spelt as Cinder's connectors spell it.
     host: str = ''
-    #: No host has its disks, and its volumes are reserved for it: it is
-    #: offloaded, or comes to this host.
-    is_disconnected: bool = False
+    #: It is on no host, and its volumes are reserved for it.
+    is_offloaded: bool = False
     #: An administrator has locked it, as ``nova-manage volume_attachment
     #: refresh`` does while it exchanges attachments.  For the commands
     #: every lock counts, unless an operator says otherwise.

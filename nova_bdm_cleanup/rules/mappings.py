@@ -124,11 +124,11 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
             Outcome(Reason.HEALTHY),
             'attached, while another server attaches or detaches the volume'),
 
-        Row('its own only reserves the volume, and no host has the disks of '
-            'the server: it is shelved, or is just moving',
-            lambda m: m.only_reserves and m.world.server.is_disconnected,
+        Row('its own only reserves the volume, and the server is shelved and '
+            'on no host',
+            lambda m: m.only_reserves and m.world.server.is_offloaded,
             Outcome(Reason.HEALTHY),
-            'reserved while no host has the disks of the server'),
+            'reserved while the server is shelved'),
 
         *_ENDED_HALF_WAY,
 

@@ -61,6 +61,8 @@ class Actions:
     trigger: Trigger
     #: No action begins after it.
     deadline: Deadline
+    #: The uuids of the removed mappings; each is added when it is gone.
+    removed: set[str] = dataclasses.field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._recording = True
@@ -69,8 +71,6 @@ class Actions:
         self._stopped: set[str | None] = set()
         #: The number of completed actions.
         self.completed = 0
-        #: The uuids of the removed mappings.
-        self.removed: set[str] = set()
         #: The counts for the hourly limits: rather one too many.
         self.removals = 0
         self.deletions = 0
@@ -106,7 +106,7 @@ class Actions:
                     finding, 'volume-lock', lambda: guards.enter_context(
                         self.instance.volume_lock(finding.volume_id or '')),
                     quiet=True)
-                if finding.disconnect:
+                if self._disconnects(finding):
                     self._step(
                         finding, 'guard', lambda: guards.enter_context(
                             self.instance.guard(finding.volume_id or '')),
@@ -122,6 +122,9 @@ class Actions:
             return finding.withhold(exc.reason)
         self.completed += 1
         return finding
+
+    def _disconnects(self, finding: facts.Finding) -> bool:
+        return finding.disconnect and self.trigger.mode is not Mode.ARRIVE
 
     def _may_begin(self, volume_id: str | None) -> None:
         self.deadline.check('the cleanup of this disk')
@@ -156,7 +159,7 @@ class Actions:
     def _remove(self, finding: facts.Finding, bdm: facts.Bdm) -> None:
         """Remove a mapping, and then its attachments in Cinder."""
         if (bdm.has_connection_info and finding.decision.has_address_here
-                and self.trigger.mode is not Mode.ARRIVE):
+                and self._disconnects(finding)):
             self._disconnect(finding, bdm, bdm=bdm.uuid)
         else:
             self.record('disconnect', 'skipped', bdm=bdm.uuid,

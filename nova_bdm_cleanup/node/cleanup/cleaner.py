@@ -101,7 +101,7 @@ class Cleaner:
         #: The findings, as :meth:`clean` acted on them.
         self.plan = Plan()
         #: The uuids of the mappings that were removed.
-        self.removed: frozenset[str] = frozenset()
+        self.removed: set[str] = set()
         #: The last error of a request to Cinder.
         self.unanswered: Exception | None = None
         #: Seconds spent on requests to Cinder.
@@ -144,14 +144,14 @@ class Cleaner:
             self.plan = found.plan
             if found.plan.due:
                 with self.instance.awaited():
-                    self.removed, found = self._act(found)
+                    found = self._act(found)
         self._report_left(found.plan)
         if not self.trigger.mode.starts_guest:
-            return self.removed
+            return frozenset(self.removed)
         self.report_not_connected(
             f for uuid, f in found.not_connected.items()
             if uuid not in self.removed)
-        return self.removed.union(found.not_connected)
+        return frozenset(self.removed.union(found.not_connected))
 
     def report(self, bdms: Sequence[facts.Bdm]) -> frozenset[str]:
         """Find the inconsistencies of a server, and remove none.
@@ -415,11 +415,10 @@ class Cleaner:
             self._can_report = False
             self.log.unreported(finding, exc)
 
-    def _act(self, found: Assessment) -> tuple[frozenset[str], Assessment]:
+    def _act(self, found: Assessment) -> Assessment:
         """Carry a plan out.
 
-        :returns: the uuids of the removed mappings, and the result of the last
-            look that was answered
+        :returns: the result of the last look that was answered
         """
         begun = time.monotonic()
         plan = found.plan
@@ -439,11 +438,12 @@ class Cleaner:
             self.log.unrecorded(exc)
             self.log.plan(
                 Plan(plan.due).withhold(Reason.JOURNAL_UNWRITABLE))
-            return frozenset(), dataclasses.replace(
+            return dataclasses.replace(
                 found, plan=plan.withhold(Reason.JOURNAL_UNWRITABLE))
 
-        acting = actions.Actions(self.instance, self.cinder, entry,
-                                 self.log, self.trigger, self.deadline)
+        acting = actions.Actions(
+            self.instance, self.cinder, entry, self.log, self.trigger,
+            self.deadline, self.removed)
         found = self._act_in_order(acting, found)
         left = len(plan.due) - acting.completed
         acting.finish('done' if not left else
@@ -452,14 +452,14 @@ class Cleaner:
                                   deletions: acting.deletions})
         self.log.finished(
             acting.completed, left, time.monotonic() - begun, entry.id)
-        return frozenset(acting.removed), found
+        return found
 
     def _account(self, kind: str) -> str:
         """Return the account that a kind of removals is charged to."""
         return account_of(kind, self.trigger.payer.of(self.server))
 
     def _act_on_rest(self, found: Assessment,
-                     rest: Plan) -> tuple[frozenset[str], Assessment]:
+                     rest: Plan) -> Assessment:
         """Act on the kind of removals that is not over the hourly limit."""
         stopped = found.plan.stopped_in(rest)
         over_limit = found.over_limit.union(
@@ -468,7 +468,7 @@ class Cleaner:
             found, plan=rest, not_connected=rest.not_connected,
             over_limit=over_limit)
         self.log.plan(stopped)
-        return self._act(found) if rest.due else (frozenset(), found)
+        return self._act(found) if rest.due else found
 
     def _act_in_order(self, acting: actions.Actions,
                       found: Assessment) -> Assessment:

@@ -202,19 +202,6 @@ MOVE = Trigger(
     mode=Mode.LEAVE,
     choice=MOVES)
 
-#: The other host's part of these.  Nova holds the lock only in a revert from
-#: another cell, and it is not needed: nothing is disconnected.
-FINISH = Trigger(
-    name='finish',
-    states=frozenset(('resize_finish', 'resize_reverting')),
-    lost=Reason.MOVE_LOST,
-    goes_on='the move goes on',
-    next_try='a hard reboot tries again',
-    payer=Payer.SERVER,
-    mode=Mode.ARRIVE,
-    choice=MOVES,
-    nova_holds_lock=True)
-
 #: nova-compute died in the source's part of a move, and now starts the guest
 #: on the source.
 INTERRUPTED_MOVE = Trigger(
@@ -312,9 +299,8 @@ AUDIT = Trigger(
 
 #: All triggers with hooks; the words of the option are in this order.
 TRIGGERS: Sequence[Trigger] = (
-    HARD_REBOOT, SOFT_REBOOT, START, HOST_BOOT, MOVE, FINISH,
-    INTERRUPTED_MOVE, SHELVE, UNSHELVE, EVACUATE, RETURN, LIVE_MIGRATION,
-    DELETE)
+    HARD_REBOOT, SOFT_REBOOT, START, HOST_BOOT, MOVE, INTERRUPTED_MOVE, SHELVE,
+    UNSHELVE, EVACUATE, RETURN, LIVE_MIGRATION, DELETE)
 
 #: The triggers that no word selects.
 ALWAYS_ON: Sequence[Trigger] = tuple(

@@ -58,7 +58,7 @@ def destroy(call: Call) -> Iterator[None]:
     """
     context = call.context.elevated()
     returning = Operation(call, triggers.RETURN)
-    evacuated: Mapping[str, _Evacuation] = {}
+    evacuated: Mapping[str, Sequence[_Evacuation]] = {}
     done: set[str] = set()
     with log_failure(None):
         evacuated = _evacuated(context, call.manager.host)
@@ -79,15 +79,22 @@ def power_off(call: Call) -> Iterator[None]:
 
 
 class _Evacuation(NamedTuple):
-    """The evacuations of an instance from this host."""
+    """An evacuation of an instance from this host."""
 
-    #: When the first of them began.
     began: datetime.datetime
-    #: The states of their records.
-    states: frozenset[str]
+    #: When it failed; None: it has not.
+    failed: datetime.datetime | None
+    #: The instance has left this host.
+    is_done: bool
+
+    def covers(self, time: datetime.datetime | None) -> bool:
+        """Return whether the new host may have changed a row at a time."""
+        return time is not None and self.began <= time and (
+            self.failed is None or time <= self.failed)
 
 
-def _evacuated(context: Any, host: str) -> Mapping[str, _Evacuation]:
+def _evacuated(context: Any, host: str
+               ) -> Mapping[str, Sequence[_Evacuation]]:
     """Return the evacuations from a host, by the uuid of the instance.
 
     Those that the host has ended at an earlier start are not among them.
@@ -97,47 +104,48 @@ def _evacuated(context: Any, host: str) -> Mapping[str, _Evacuation]:
             'source_compute': host,
             'migration_type': fields.MigrationType.EVACUATION,
             'status': [*_OPEN_STATES, *_STATES_OF_FAILURE]})
-    found: dict[str, _Evacuation] = {}
+    found: dict[str, list[_Evacuation]] = {}
     for each in evacuations:
-        known = found.get(each.instance_uuid)
-        found[each.instance_uuid] = _Evacuation(
-            min(each.created_at, known.began if known else each.created_at),
-            (known.states if known else frozenset()) | {each.status})
+        found.setdefault(each.instance_uuid, []).append(_Evacuation(
+            each.created_at,
+            (each.updated_at or each.created_at
+             if each.status in _STATES_OF_FAILURE else None),
+            each.status == _DONE))
     return dict(sorted(found.items()))
 
 
 def _disconnect_all(returning: Operation, context: Any,
-                    evacuated: Mapping[str, _Evacuation],
+                    evacuated: Mapping[str, Sequence[_Evacuation]],
                     done: set[str]) -> None:
-    for server, evacuation in evacuated.items():
+    for server, evacuations in evacuated.items():
         with log_failure(None):
-            _disconnect_removed(returning, context, server, evacuation, done)
+            _disconnect_removed(returning, context, server, evacuations, done)
 
 
 def _disconnect_removed(returning: Operation, context: Any, server: str,
-                        evacuation: _Evacuation, done: set[str]) -> None:
+                        evacuations: Sequence[_Evacuation],
+                        done: set[str]) -> None:
     """Disconnect the disks that only an evacuation has taken from a server.
 
-    What its owner detached on the new host was written there, and has the
-    address there.
+    What was written in one has an address of the new host: what its owner
+    detached there, and what a failed evacuation attached.
 
     :param done: the BDMs that need nothing any more; more are added
     """
     with utils.temporary_mutation(context, read_deleted='only'):
         rows = objects.BlockDeviceMappingList.get_by_instance_uuid(
             context, server)
-    removed = [row for row in rows if row.is_volume
-               and row.uuid not in done and row.deleted_at
-               # A database may keep whole seconds.
-               and row.deleted_at >= evacuation.began
-               > (row.updated_at or row.created_at)]
+    # A database may keep whole seconds.
+    removed = [row for row in rows if row.is_volume and row.uuid not in done
+               and any(each.covers(row.deleted_at) for each in evacuations)
+               and not any(each.covers(row.updated_at or row.created_at)
+                           for each in evacuations)]
     if not removed:
         return
     done.update(row.uuid for row in removed)
-    with utils.temporary_mutation(context, read_deleted='yes'):
-        instance = objects.Instance.get_by_uuid(context, server)
-    is_here = instance.host == returning.host
-    if is_here and _DONE in evacuation.states:
+    instance = _instance(context, server)
+    if (instance.host == returning.host
+            and any(each.is_done for each in evacuations)):
         # It has come back to this host: its guest is not one of before.
         return
     cleanup = returning.cleanup(instance)
@@ -145,28 +153,32 @@ def _disconnect_removed(returning: Operation, context: Any, server: str,
         return
     with cleanup.counted():
         is_off = cleanup.host.is_off()
-        if not is_off and evacuation.states.intersection(_OPEN_STATES):
-            # Nova destroys it next.
-            cleanup.host.power_off()
-            is_off = True
-        if is_off:
-            _disconnect_rows(cleanup, removed)
-        else:
-            _at_power_off[server] = functools.partial(
-                _disconnect_at_power_off, returning, instance, removed)
+    disconnect = functools.partial(
+        _disconnect_rows, returning, context, server, removed)
+    if is_off:
+        disconnect()
+    else:
+        # Nova destroys the guest next, unless the evacuation has failed.
+        _at_power_off[server] = disconnect
 
 
-def _disconnect_at_power_off(returning: Operation, instance: Any,
-                             removed: Sequence[Any]) -> None:
+def _instance(context: Any, server: str) -> Any:
+    with utils.temporary_mutation(context, read_deleted='yes'):
+        return objects.Instance.get_by_uuid(context, server)
+
+
+def _disconnect_rows(returning: Operation, context: Any, server: str,
+                     removed: Sequence[Any]) -> None:
+    """Disconnect the disks of some deleted rows, the guest of which is off."""
+    instance = _instance(context, server)
     cleanup = returning.cleanup(instance)
     with cleanup.counted():
-        _disconnect_rows(cleanup, removed)
-
-
-def _disconnect_rows(cleanup: InstanceCleanup, removed: Sequence[Any]) -> None:
-    for bdm in cleanup.host.adopt(removed):
-        if bdm.has_connection_info:
-            _disconnect(cleanup, bdm)
+        # A volume may have been attached again since.
+        attached = {bdm.volume_id for bdm in cleanup.host.adopt(
+            returning.read_bdms(instance))}
+        for bdm in cleanup.host.adopt(removed):
+            if bdm.has_connection_info and bdm.volume_id not in attached:
+                _disconnect(cleanup, bdm)
 
 
 def _disconnect(cleanup: InstanceCleanup, bdm: Bdm) -> None:

@@ -33,6 +33,7 @@ from nova_bdm_cleanup.node import devices, instance_cleanup
 from nova_bdm_cleanup.node.boot import Boot
 from nova_bdm_cleanup.node.cleanup import actions
 from nova_bdm_cleanup.node.cleanup.cleaner import Assessment
+from nova_bdm_cleanup.node.cleanup.ports import Undecided
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger
 from nova_bdm_cleanup.node.hooks.wrapping import Call, log_failure
 from nova_bdm_cleanup.node.instance_cleanup import InstanceCleanup
@@ -140,7 +141,12 @@ class Operation:
 
         :param bdms: its BlockDeviceMappingList
         """
-        self.not_connected = self.cleanup(instance).run(bdms)
+        cleanup = self.cleanup(instance)
+        try:
+            self.not_connected = cleanup.run(bdms)
+        except Exception:
+            self.not_connected = frozenset(cleanup.cleaner.removed)
+            raise
 
     def remove(self, instance: Any, bdms: Any) -> None:
         """Remove what dangles before Nova makes new attachments.
@@ -154,8 +160,11 @@ class Operation:
         if first is not None:
             # The guest is off: nothing waits for the same records again.
             cleanup.cleaner.settled = first.settled
-        cleanup.run(bdms)
-        instance_cleanup.take_out(bdms, cleanup.cleaner.removed)
+        try:
+            cleanup.run(bdms)
+        finally:
+            # Nova fails if it goes on with a row that is gone.
+            instance_cleanup.take_out(bdms, cleanup.cleaner.removed)
 
     def give(self, call: Call) -> None:
         """Decide which disks the driver is given.
@@ -207,7 +216,8 @@ class Operation:
             return False
         cleanup.lines.left(finding, obstacle)
         if destroys_secret:
-            with log_failure(instance):
+            # Another server that has the volume may be moving.
+            with log_failure(instance), contextlib.suppress(Undecided):
                 cleanup.host.delete_secret(finding.bdm)
         return True
 

@@ -27,10 +27,12 @@ def replace_builtin(call: Call) -> bool:
 
     :returns: whether Nova's own cleanup must not run
     """
-    operation = Operation(call, _trigger_of_reboot(call))
     with log_failure(call.instance):
-        operation.clean(call.instance, call.bdms)
-        instance_cleanup.take_out(call.bdms, operation.not_connected)
+        operation = Operation(call, _trigger_of_reboot(call))
+        try:
+            operation.clean(call.instance, call.bdms)
+        finally:
+            instance_cleanup.take_out(call.bdms, operation.not_connected)
     # In that mode it fails the reboot as it does without the plugin.
     return not instance_cleanup.observes()
 

@@ -109,8 +109,6 @@ RESUME = Method(
     '_resume_guests_state', 'self, context, instance, net_info')
 TERMINATE_CONNECTIONS = Method(
     '_terminate_volume_connections', 'self, context, instance, bdms')
-UPDATE_ATTACHMENTS = Method(
-    '_update_volume_attachments', 'self, context, instance, bdms')
 RESIZE = Method(
     '_resize_instance', 'self, context, instance, image, migration, flavor, '
     'clean_shutdown, request_spec')
@@ -191,9 +189,6 @@ HOOKS: Sequence[Hook] = (
          'operation.keeps_connected', _KEEPS),
     Hook(triggers.MOVE, TERMINATE_CONNECTIONS, Wraps.BEFORE,
          'operation.remove', _REMOVES, callers=(RESIZE.name, REVERT.name)),
-    Hook(triggers.FINISH, UPDATE_ATTACHMENTS, Wraps.BEFORE,
-         'operation.arrive', _REMOVES,
-         callers=('_finish_resize', '_finish_revert_resize')),
     Hook(triggers.INTERRUPTED_MOVE, INIT_INSTANCE, Wraps.AROUND,
          'start.clean_interrupted_move', _CLEANS, callers=(INIT_HOST.name,)),
     Hook(triggers.INTERRUPTED_MOVE, BLOCK_DEVICE_INFO, Wraps.BEFORE,

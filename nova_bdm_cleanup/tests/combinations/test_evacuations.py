@@ -186,6 +186,24 @@ class FailedTest(moving.MoveTestCase):
         self.assert_gone(view, lost)
         self.check_attached(view, self.other_volumes(server, lost))
 
+    def test_disk_attached_again_stays_connected(self):
+        server, lost = self.fail_after_removal()
+        self.come_back()
+        self.cloud.change(server, vm_state='active', task_state=None)
+        healthy = server.volumes[0]
+        self.cloud.detach(server, healthy)
+        self.wait_until(lambda: not self.cloud.attachments(healthy))
+        for volume in (lost, healthy):
+            self.cloud.attach(server, volume)
+        self.wait_until(lambda: ['attached'] * 2 == [
+            each.status for volume in (lost, healthy)
+            for each in self.cloud.attachments(volume)])
+        self.cloud.stop(server)
+        self.cloud.restart_compute(HERE)
+        view = self.cloud.look(server)
+        for volume in (lost, healthy):
+            self.assertIn(volume, view.connected)
+
     def test_device_of_a_guest_that_is_off_is_disconnected(self):
         server, lost = self.fail_after_removal()
         self.cloud.lose_power(server)

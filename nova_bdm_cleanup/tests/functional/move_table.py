@@ -11,7 +11,7 @@ of Nova alone, which is played in the same run.  A step ends right if
 * a disk that another guest of a host has is left out of the guest or left
   connected, and everything else is as with Nova alone.
 
-A refusal by the plugin is wrong.  The servers have no ports.
+The servers have no ports.
 """
 
 from __future__ import annotations
@@ -82,8 +82,6 @@ class End:
     faults: tuple[str, ...]
     #: Whether another guest has its disk; None: there is no such guest.
     neighbour: bool | None
-    #: What the plugin gave as reasons to refuse something.
-    refusals: tuple[str, ...]
     #: Whether the old host is down.
     is_down: bool
 
@@ -764,8 +762,6 @@ class MoveTableTestCase(moving.MoveTestCase):
             faults=tuple(_with_roles(text, roles) for text, in faults),
             neighbour=None if scene.theirs is None else bool(
                 self.cloud.nova.connected[scene.theirs[0]][scene.theirs[1]]),
-            refusals=tuple(
-                line.text for line in self.log_lines(server, 'refused')),
             is_down=bool(self._dead))
 
     def _guests(self, server: fixture.Server) -> dict[str, Any]:

@@ -272,7 +272,3 @@ class MoveTestCase(scenario.ScenarioTestCase):
         for volume in volumes:
             self.assertEqual(['attached'], [
                 each.status for each in view.attachments_of(volume)])
-
-    def refusals(self, server: fixture.Server) -> list[tuple[str, str]]:
-        return [(line.volume, line.reason)
-                for line in self.log_lines(server, 'refused')]

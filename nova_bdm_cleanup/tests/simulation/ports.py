@@ -511,7 +511,7 @@ def installed_plugin() -> Iterator[Harness]:
           for owner, name in (
               (Operation, 'clean'), (Operation, '_look'),
               (evacuation, '_disconnect_removed'),
-              (evacuation, '_disconnect_at_power_off'))),
+              (evacuation, '_disconnect_rows'))),
         (Operation, 'remove', harness.with_failures(
             Operation.remove, _looks_again)),
         (Operation, 'keeps_connected', harness.keeping_connected(

@@ -118,7 +118,7 @@ class SettingsTest(ConfTestCase):
                 ('delete, start,start', ['start', 'delete'],
                  ['start', 'delete']),
                 ('move', ['move'], [
-                    'move', 'finish', 'interrupted_move', 'shelve', 'unshelve',
+                    'move', 'interrupted_move', 'shelve', 'unshelve',
                     'evacuate', 'return', 'live_migration']),
                 ('all,start', [c.word for c in triggers.CHOICES],
                  [t.name for t in triggers.TRIGGERS if t.choice])):

@@ -301,10 +301,10 @@ LOOKS = (
                   has_connection_info=False)]), 'operation-in-flight'),
     ('reserved for a server that is shelved', seen(
         [BDM], make.volume(status='reserved'), RESERVED,
-        is_disconnected=True), 'healthy'),
+        is_offloaded=True), 'healthy'),
     ('reserved by what no mapping names, shelved or not', seen(
         [BDM], make.volume(status='reserved'), UNSAVED,
-        is_disconnected=True), 'half-moved'),
+        is_offloaded=True), 'half-moved'),
     ('named by another mapping', seen(
         [BDM, make.bdm(uuid='bdm-2', attachment_id='attachment-2')],
         make.volume(status='reserved'), UNSAVED),

@@ -400,8 +400,7 @@ class MoveTest(CleanerTestCase):
 
     def test_an_arrival_disconnects_nothing(self):
         """Leave the addresses alone: they are those of another host."""
-        for trigger in (triggers.FINISH, triggers.UNSHELVE,
-                        triggers.EVACUATE):
+        for trigger in (triggers.UNSHELVE, triggers.EVACUATE):
             world = stopped()
             world.connected.clear()
             self.assertEqual(DANGLING, self.clean(world, trigger))

@@ -42,9 +42,9 @@ class TriggersTest(base.TestCase):
             {each.name for each in (*triggers.TRIGGERS, triggers.AUDIT)
              if each.payer is triggers.Payer.HOST})
 
-    def test_finish_and_evacuate_are_charged_to_the_server(self) -> None:
+    def test_evacuation_is_charged_to_the_server(self) -> None:
         self.assertEqual(
-            [triggers.FINISH, triggers.EVACUATE],
+            [triggers.EVACUATE],
             [each for each in triggers.TRIGGERS
              if each.payer is triggers.Payer.SERVER])
         self.assertEqual(
