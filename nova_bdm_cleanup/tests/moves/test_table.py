@@ -45,8 +45,8 @@ A row ends right if
 * everything is as with Nova alone; or
 * the dangling disk is gone from Nova, Cinder, the guest and the hosts, and
   everything else is as with Nova alone for a server without that disk; or
-* a disk that another guest of a host has is left out of the guest or left
-  connected, and everything else is as with Nova alone.
+* a disk that another guest of a host has, or may be getting, is left out of
+  the guest or left connected, and everything else is as with Nova alone.
 
 Everything is: the server's state and task state, its host and its guests; of
 each disk the row, the attachments, the guests and the connections of both
