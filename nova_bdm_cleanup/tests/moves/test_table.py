@@ -52,7 +52,7 @@ Everything is: the server's state and task state, its host and its guests; of
 each disk the row, the attachments, the guests and the connections of both
 hosts; allocations, migrations, images, faults, and the action with its message
 and the results of its events. The plugin refuses nothing. Each row ended
-right.
+right. A row that is missing was not played with this version.
 
 *The old host* is where the server was at first. A line names everything that
 is wrong: no guest, healthy disks that are only reserved, allocations that are
