@@ -14,16 +14,12 @@ import contextlib
 import time
 from typing import Callable
 
-from oslo_log import log as logging
-
 from nova_bdm_cleanup.node.cleanup import actions, log_lines, triggers
 from nova_bdm_cleanup.node.cleanup.log_lines import Counters
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.cinder import Cinder
 from nova_bdm_cleanup.openstack.deadline import TimedOut
 from nova_bdm_cleanup.rules.reasons import Reason
-
-LOG = logging.getLogger(__name__)
 
 #: The name of the time limit of one server, for exceptions.
 SHARE = 'timeout for one server while nova-compute starts'

@@ -61,9 +61,6 @@ class Assessment:
     #: The mappings of the disks that Cinder does not show attached to this
     #: host; None: it has not answered.
     unconfirmed: frozenset[str] | None = None
-    #: Cinder's answers about the volumes, by id.
-    volumes: Mapping[str, facts.Volume | None] = dataclasses.field(
-        default_factory=dict)
     #: The number of attachments read, if Cinder has too many of them.
     cut_after: int | None = None
     #: How long until all that the due removals rest on is settled.
@@ -296,13 +293,12 @@ class Cleaner:
         cut_after = len(answers.attachments) if answers.is_cut else None
         if self.policy.observe:
             return Assessment(
-                plan.withhold(Reason.OBSERVE_MODE), volumes=answers.volumes,
-                cut_after=cut_after)
+                plan.withhold(Reason.OBSERVE_MODE), cut_after=cut_after)
         disks = addresses.unconfirmed(snapshot, self.policy, self.now())
         plan = self._apply_rule_of_addresses(plan, snapshot, disks)
         return Assessment(
             plan, plan.not_connected, plan.left_out,
-            frozenset(bdm.uuid for bdm in disks), answers.volumes, cut_after,
+            frozenset(bdm.uuid for bdm in disks), cut_after,
             {volume: left for volume, left in rules.unsettled_for(
                 plan, snapshot, self.policy, self.now()).items()
              if volume not in self.settled})

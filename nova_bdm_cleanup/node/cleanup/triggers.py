@@ -17,7 +17,7 @@ from nova_bdm_cleanup.rules.reasons import Reason
 
 
 class Mode(enum.Enum):
-    """What an operation does with the guest and its disks.
+    """The effect of an operation on the guest and its disks.
 
     It decides what a cleanup may do, and when.
     """

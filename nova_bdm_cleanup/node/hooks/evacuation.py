@@ -70,7 +70,7 @@ def destroy(call: Call) -> Iterator[None]:
 
 @contextlib.contextmanager
 def power_off(call: Call) -> Iterator[None]:
-    """Disconnect what a failed evacuation removed, once the guest is off."""
+    """Disconnect what an evacuation removed, once the guest is off."""
     yield
     disconnect = _at_power_off.pop(call.instance.uuid, None)
     if disconnect is not None:
@@ -169,7 +169,7 @@ def _instance(context: Any, server: str) -> Any:
 
 def _disconnect_rows(returning: Operation, context: Any, server: str,
                      removed: Sequence[Any]) -> None:
-    """Disconnect the disks of some deleted rows, the guest of which is off."""
+    """Disconnect the disks of some deleted rows; the guest is off."""
     instance = _instance(context, server)
     cleanup = returning.cleanup(instance)
     with cleanup.counted():

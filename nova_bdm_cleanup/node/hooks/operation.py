@@ -50,7 +50,7 @@ _PAUSE = 1.0
 
 @dataclasses.dataclass(frozen=True)
 class FirstLook:
-    """What was found before the driver disconnects the disks of a server."""
+    """The first look, before the driver disconnects the disks of a server."""
 
     #: The BlockDeviceMappingList that the driver is given.
     bdms: Any

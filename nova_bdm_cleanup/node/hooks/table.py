@@ -216,8 +216,8 @@ HOOKS: Sequence[Hook] = (
     Hook(triggers.RETURN, DISCONNECT_VOLUME, Wraps.UNLESS,
          'operation.keeps_connected', _KEEPS),
     Hook(triggers.RETURN, POWER_OFF, Wraps.AROUND, 'evacuation.power_off',
-         'After an evacuation that failed, on the former host: disconnects '
-         'what was removed, once the guest is off.'),
+         'On the former host: disconnects what was removed in an evacuation, '
+         'once the guest is off.'),
 
     Hook(triggers.LIVE_MIGRATION, POST_LIVE_MIGRATION, Wraps.AROUND,
          'operation.leave', _BEGINS),

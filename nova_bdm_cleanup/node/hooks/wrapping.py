@@ -123,7 +123,7 @@ def _wrapped(original: _Function, wrapper: Wrapper,
         bound = signature.bind(*args, **kwargs)
         call = Call(bound.arguments, wrapper.triggers)
         with contextlib.ExitStack() as stack:
-            # Whatever happens in a handler, Nova goes on.
+            # Nova goes on after an error of a handler.
             with log_failure(bound.arguments.get('instance')):
                 if wrapper.wraps is Wraps.AROUND:
                     stack.enter_context(handler(call))
