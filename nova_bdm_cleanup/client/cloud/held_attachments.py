@@ -199,15 +199,6 @@ class HeldAttachment(HeldVolume):
                                self.volume.id)
 
     @property
-    def find_out_and_complete(self) -> tuple[str, ...]:
-        return (
-            'on host %s: virsh domblklist %s' % (
-                self.server and self.server.host, self.attachment.server_id),
-            'openstack --os-volume-api-version 3.44 volume attachment '
-            'complete %s' % self.attachment.id,
-            'if the guest does not have it: ' + self.detach)
-
-    @property
     def new_attachment(self) -> tuple[str, ...]:
         if self.server is None:
             return ()
@@ -288,34 +279,17 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
         lambda a: a.is_half_attached and a.wait_for_stuck,
         'the volume is being attached: {it.wait_for_stuck}'),
 
-    # Nova saves a disk's connection before the guest gets the disk, and tells
-    # Cinder after that.  The guest shows which of the two was not done.
-    row('is connected and not ``attached``, its server has a mapping that '
-        'names it, and the guest has the disk',
-        lambda a: a.is_unfinished and a.holder.guest_has_it,
-        'the guest of server {it.server.id} has the disk as '
-        '{it.holder.disk.device}, and the mapping names this attachment; it '
-        'is only not completed in Cinder',
-        Call.COMPLETE),
-
-    row('is connected and not ``attached``, its server has a mapping that '
-        'names it, and the server is stopped or its guest does not have the '
-        'disk. Once the volume is ``in-use``, Nova can detach it',
-        lambda a: a.is_unfinished and a.holder.guest_has_it is False,
-        'the mapping of server {it.server.id} names this attachment, but no '
-        'guest has the disk. Once the volume is in-use, detach it. If that '
-        'fails, Nova has saved no connection information of it',
-        Call.COMPLETE,
-        commands=lambda a: (
-            a.detach, 'if that fails: ' + commands.explain(Reason.STUCK))),
-
-    row('is connected and not ``attached``, its server has a mapping that '
-        'names it, and Nova does not tell what the guest has',
+    # The API shows neither how old a mapping is nor which address it has: the
+    # guest could get the disk that another server has at that address.
+    row('is connected and not ``attached``, and its server has a mapping that '
+        'names it. An attachment is never completed: the mapping may still '
+        'have the address of another host',
         lambda a: a.is_unfinished,
-        'the mapping of server {it.server.id} names this attachment, and it '
-        'is not known whether the guest has the disk. Find out, complete the '
-        'attachment, and detach the volume if the guest does not have it',
-        commands=lambda a: a.find_out_and_complete),
+        'the mapping of server {it.server.id} names this attachment, which is '
+        'only {it.attachment.status}: an attach or a move of the server ended '
+        'half way. Nothing ends this yet, not even a hard reboot, after which '
+        'the disk may be missing. An operator has to',
+        commands=lambda a: (commands.explain(Reason.STUCK),)),
 
     row('only reserves the volume, and its server has a mapping that names an '
         'attachment that does not exist: a move of the server ended half way, '
@@ -349,13 +323,14 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
         'the volume is being attached{it.wait_suffix}'),
 
     row('is ``attached``, its server has a mapping that names it or none, '
-        'and the volume is ``attaching`` or ``reserved``: only the state of '
-        'the volume is corrected',
+        'and the volume is ``attaching`` or ``reserved``',
         lambda a: a.is_out_of_step and a.holder.disk
         and a.holder.disk.attachment_id in (None, a.attachment.id),
         'server {it.server.id} has the volume, and no operation is in '
-        'progress, but the volume is {it.volume.status}',
-        Call.COMPLETE),
+        'progress, but the volume is {it.volume.status}. Nothing ends this '
+        'yet, not even a hard reboot, after which the disk may be missing. An '
+        'operator has to',
+        commands=lambda a: (commands.explain(Reason.STUCK),)),
 
     row('is of a server that has a mapping of the volume, which is not '
         '``detaching``',

@@ -15,7 +15,6 @@ from typing import Any, Callable, TypeVar
 
 from nova_bdm_cleanup.client.cloud import commands
 from nova_bdm_cleanup.client.cloud.nova import ComputeServer, Disk
-from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.facts import Attachment, Policy, TAKEN, Volume
 from nova_bdm_cleanup.rules.reasons import Code, Reason
 from nova_bdm_cleanup.rules.table import Row, Table
@@ -39,9 +38,6 @@ class Call(Code):
 
     #: The same for a volume without an attachment record in Cinder.
     TERMINATE = 'os-terminate_connection'
-
-    #: The attach ended and succeeded.  The back end is not told.
-    COMPLETE = 'os-complete'
 
     #: The detach ended and did nothing: the volume is in use again.
     ROLL_DETACHING = 'os-roll_detaching'
@@ -97,18 +93,6 @@ class Holder:
     stale: frozenset[str] = frozenset()
     #: The API's view of its mapping, where an attach may hang.
     disk: Disk | None = None
-    #: The devices of its guest in that case; None: Nova does not tell.
-    guest: frozenset[str] | None = None
-
-    @property
-    def guest_has_it(self) -> bool | None:
-        """Return whether its guest has the disk; None: not known."""
-        if not self.guest:
-            # A guest that is off has none.
-            return None if self.guest is None else False
-        if self.disk is None or not self.disk.device:
-            return None
-        return spelling.device(self.disk.device) in self.guest
 
 
 @dataclasses.dataclass(frozen=True)

@@ -33,9 +33,6 @@ _UNKNOWN = 'UNKNOWN'
 #: The actions of Nova that start a guest on its host.
 _STARTS = ('reboot', 'start')
 
-#: The libvirt driver's name for the number of reads of a guest's disk.
-_READS = '_read_req'
-
 
 @dataclasses.dataclass(frozen=True)
 class ComputeServer:
@@ -237,24 +234,6 @@ class Nova:
             attachment_id=answers.optional_identifier(r, 'attachment_id'),
             device=answers.optional_text(r, 'device'))
             for r in answers.records(body, 'volumeAttachments')]
-
-    def guest_disks(self, server_id: str) -> frozenset[str] | None:
-        """Return the devices of a running guest, such as ``vdb``.
-
-        None: Nova does not tell; some drivers never do.
-        """
-        try:
-            # Later versions count the devices and do not name them.
-            body = self._api.get('/servers/%s/diagnostics'
-                                 % quoted(server_id), microversion='2.1')
-        except errors.OverBudget:
-            raise
-        except errors.ApiError:
-            return None
-        names = frozenset(k[:-len(_READS)] for k in body
-                          if k.endswith(_READS)) \
-            if isinstance(body, dict) else frozenset()
-        return names or None
 
     def swaps(self, server_id: str) -> Ending:
         """Return the worst ending of the swaps of a server's volumes."""

@@ -182,10 +182,7 @@ class Releaser:
         # How far did the attach get?
         disks = [d for d in self._nova.disks(server) or ()
                  if d.volume_id == volume.id]
-        return Holder(
-            server, disk=disks[0] if len(disks) == 1 else None,
-            guest=frozenset() if server.status == 'SHUTOFF'
-            else self._nova.guest_disks(server_id))
+        return Holder(server, disk=disks[0] if len(disks) == 1 else None)
 
     def _gone_holder(self, server_id: str) -> Holder:
         """Return the facts about a server that Nova does not know."""
@@ -270,10 +267,7 @@ class Release(Change):
             return failed('the volume is gone')
         left = step.attachment_id and self._cinder.attachment(
             step.attachment_id)
-        if step.call is Call.COMPLETE:
-            if not left or left.status != 'attached':
-                return failed('the attachment is not attached')
-        elif left and step.call is not Call.ROLL_DETACHING:
+        if left and step.call is not Call.ROLL_DETACHING:
             return failed('the attachment is still there')
         if self._others() != self._others_before:
             return Result(step, Status.UNKNOWN, 'another attachment of the '
@@ -281,10 +275,8 @@ class Release(Change):
         if volume.status != step.expected:
             return failed('the volume is %s, not %s' % (
                 volume.status, step.expected))
-        return Result(
-            step, Status.DONE if step.call is Call.COMPLETE
-            else Status.RELEASED,
-            'the volume is %s' % step.expected, is_well=True)
+        return Result(step, Status.RELEASED,
+                      'the volume is %s' % step.expected, is_well=True)
 
     def _others(self) -> set[facts.Attachment]:
         """Return the other attachments of the volume."""
@@ -346,8 +338,6 @@ _MAKE: dict[Call, Callable[[CloudCinder, ReleaseStep], object]] = {
             'attachment_id': step.attachment_id,
             'connector': step.connector}),
     Call.TERMINATE: _terminate,
-    Call.COMPLETE: lambda cinder, step: cinder.complete_attachment(
-        step.attachment_id or ''),
     Call.ROLL_DETACHING: lambda cinder, step: cinder.act(
         step.volume, Call.ROLL_DETACHING.value),
     Call.UNRESERVE: lambda cinder, step: cinder.act(

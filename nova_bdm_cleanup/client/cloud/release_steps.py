@@ -73,7 +73,7 @@ def decide(volume: HeldVolume) -> tuple[ReleaseStep, ...]:
 
 def _step(held: HeldVolume, row: Row[Any, Ruling]) -> ReleaseStep:
     call = row.outcome.call
-    used = call in (Call.ROLL_DETACHING, Call.COMPLETE) or any(
+    used = call is Call.ROLL_DETACHING or any(
         a.status == 'attached' for a in held.neighbours)
     return ReleaseStep(
         volume=held.volume.id, explanation=row.explain(held),

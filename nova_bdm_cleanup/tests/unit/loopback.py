@@ -68,8 +68,6 @@ class LoopbackCloud:
         self.deleted: dict[str, dict[str, Any]] = {}
         self.volumes: dict[str, dict[str, Any]] = {}
         self.attachments: dict[str, dict[str, Any]] = {}
-        #: The devices of the guests, by server.
-        self.guests: dict[str, list[str]] = {}
         #: The events of each swap of volumes, the newest first, by server.
         self.swaps: dict[str, list[list[dict[str, Any]]]] = {}
         #: The names of the events of the reboots, by server.
@@ -319,10 +317,6 @@ class LoopbackCloud:
             return 202, None
         if rest.startswith('os-instance-actions'):
             return self._actions(server_id, rest)
-        if rest == 'diagnostics':
-            return 200, {'memory': 512, 'vnet0_rx': 1, **{
-                '%s_read_req' % d: 1
-                for d in self.guests.get(server_id, ())}}
         return 200, {'server': self._server(server, admin)}
 
     def _list_mappings(self, server_id: str,

@@ -29,16 +29,6 @@ class ServersTest(base.CloudCase):
         self.assertIsNone(self.nova().disks(
             ComputeServer('gone', 'gone', 'ACTIVE')))
 
-    def test_disks_of_a_guest_are_read_with_2_1(self) -> None:
-        self.assertIsNone(self.nova().guest_disks(self.alpha))
-        self.assertIsNone(self.nova().guest_disks('gone'))
-        self.cloud.guests[self.alpha] = ['vda', 'vdb']
-        self.assertEqual({'vda', 'vdb'},
-                         self.nova().guest_disks(self.alpha))
-        # Later microversions do not return them.
-        self.assertEqual('compute 2.1', self.cloud.requests[-1].headers[
-            'OpenStack-API-Version'])
-
     def test_swaps_have_the_worst_of_their_endings(self) -> None:
         self.assertIs(Ending.SUCCESS, self.nova().swaps(self.alpha))
         ended, failed = (

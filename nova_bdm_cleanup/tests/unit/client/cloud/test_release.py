@@ -366,8 +366,6 @@ class RequestsTest(ReleaserCase):
             Call.COMPLETE_AND_DELETE: [
                 ('POST %s/action' % attachment, {'os-complete': {}}),
                 ('DELETE ' + attachment, None)],
-            Call.COMPLETE: [
-                ('POST %s/action' % attachment, {'os-complete': {}})],
             Call.FORCE_DETACH: [('POST %s/action' % volume, {
                 'os-force_detach': {'attachment_id': record,
                                     'connector': connector}})],
