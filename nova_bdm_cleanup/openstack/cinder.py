@@ -230,7 +230,7 @@ class Cinder:
             if server_id in users:
                 return True
             # Otherwise an operation may be in flight, or no user is known.
-            return False if volume.status == 'available' or (
+            return False if volume.status in facts.FREE or (
                 volume.status == 'in-use' and users) else None
 
         return not self.sees_all or self._api.in_time(
@@ -557,7 +557,7 @@ def _may_dangle(bdm: Bdm, own: Attachment | None,
 
     :param own: the attachment that the mapping names
     """
-    if volume is None or volume.status == 'available':
+    if volume is None or volume.status in facts.FREE:
         return volume is not None
     return volume.status == 'in-use' and not (
         own is not None and own.status == 'attached'

@@ -130,6 +130,9 @@ IN_FLIGHT = ('reserved', 'attaching', 'detaching')
 #: A server has the volume, or is about to have it; in other states none does.
 TAKEN = ('in-use', *IN_FLIGHT)
 
+#: No server has the volume: Cinder begins a transfer of no other volume.
+FREE = ('available', 'awaiting-transfer')
+
 #: No migration of the volume is under way.
 _SETTLED = frozenset((None, '', 'none', 'success', 'error'))
 

@@ -106,7 +106,30 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
             'the volume is being migrated ({it.volume.migration_status})'),
     )),
 
-    Section('another state than those below',
+    Section('``available``; ``awaiting-transfer`` without an attachment of '
+            'this server', lambda m: m.is_free, (
+        Row('the volume names one that Cinder does not list',
+            lambda m: m.lists_what_is_not_shown,
+            Outcome(Reason.STATUS_CONTRADICTION),
+            'Cinder says that the volume is available, but it names an '
+            'attachment to this server that Cinder does not list'),
+
+        # Also of a half moved disk: the state was reset by hand, and Cinder
+        # offers the volume to every server.
+        Row('some, which are deleted with the mapping',
+            lambda m: m.ours,
+            Outcome(Reason.VOLUME_AVAILABLE, Action.REMOVE),
+            'Cinder says that the volume is available, but still lists '
+            'attachment {it.ids_of_ours} of it'),
+
+        Row('none',
+            lambda m: True,
+            Outcome(Reason.VOLUME_AVAILABLE, Action.REMOVE),
+            'Cinder says that the volume is {it.volume.status} '
+            'and has no attachment of this server'),
+    )),
+
+    Section('another state than those above and below',
             lambda m: m.volume.status not in KNOWN_STATES, (
         Row('any',
             lambda m: True,
@@ -143,28 +166,6 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
             Outcome(Reason.OPERATION_IN_FLIGHT),
             'an operation on the volume is in progress: it is '
             '{it.volume.status}'),
-    )),
-
-    Section('``available``', lambda m: m.volume.status == 'available', (
-        Row('the volume names one that Cinder does not list',
-            lambda m: m.lists_what_is_not_shown,
-            Outcome(Reason.STATUS_CONTRADICTION),
-            'Cinder says that the volume is available, but it names an '
-            'attachment to this server that Cinder does not list'),
-
-        # Also of a half moved disk: the state was reset by hand, and Cinder
-        # offers the volume to every server.
-        Row('some, which are deleted with the mapping',
-            lambda m: m.ours,
-            Outcome(Reason.VOLUME_AVAILABLE, Action.REMOVE),
-            'Cinder says that the volume is available, but still lists '
-            'attachment {it.ids_of_ours} of it'),
-
-        Row('none',
-            lambda m: True,
-            Outcome(Reason.VOLUME_AVAILABLE, Action.REMOVE),
-            'Cinder says that the volume is available and has no attachment '
-            'of this server'),
     )),
 
     # No other state is left.
@@ -292,6 +293,13 @@ class MappingFacts:
         # Before Queens a mapping carried no attachment id; only the volume's
         # own list of attached servers can confirm it.
         return self.bdm.has_connection_info and bool(self._listed)
+
+    @property
+    def is_free(self) -> bool:
+        """Tell whether Cinder has the volume for no server."""
+        return self.volume.status in facts.FREE and (
+            self.volume.status == 'available'
+            or not self.ours and not self._listed)
 
     @property
     def attached_host(self) -> str | None:

@@ -452,9 +452,13 @@ class Cloud(fixtures.Fixture):
         return next(attachment.id for attachment in self.attachments(volume)
                     if attachment.server_id == server.id)
 
+    def begin_transfer(self, volume: str) -> Any:
+        """Begin a transfer of a volume, which must be available."""
+        return self.cinder.client(self.owner).transfers.create(volume)
+
     def transfer_volume(self, volume: str, to: identity.Caller) -> None:
         """Transfer a volume, which must be available, to another project."""
-        transfer = self.cinder.client(self.owner).transfers.create(volume)
+        transfer = self.begin_transfer(volume)
         self.cinder.client(to).transfers.accept(
             transfer.id, transfer.auth_key)
 

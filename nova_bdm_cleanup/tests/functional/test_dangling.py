@@ -81,6 +81,16 @@ class DanglingTest(scenario.TwoDisks):
         self.assert_healthy(view, self.kept)
 
 
+    def test_disk_of_volume_that_awaits_a_transfer_is_removed(self):
+        """Remove it, although its owner never ends the transfer."""
+        self.cloud.lose_attachment(self.server, self.lost)
+        self.cloud.begin_transfer(self.lost)
+        view = self.reboot(self.server)
+        self.assert_removed(view, self.lost, 'volume-available')
+        self.assertEqual('awaiting-transfer', view.volume_status(self.lost))
+        self.assert_healthy(view, self.kept)
+
+
 class StartedDanglingTest(scenario.Started, DanglingTest):
     """The same, by stop and start."""
 

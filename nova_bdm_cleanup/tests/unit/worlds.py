@@ -110,7 +110,7 @@ _volumes = _kinds(
     (1, _volume(status='detaching', multiattach=True)),
     *((1, _volume(status=status)) for status in (
         'reserved', 'attaching', 'detaching', 'error', 'deleting',
-        'retyping', 'maintenance', 'unheard-of')),
+        'awaiting-transfer', 'retyping', 'maintenance', 'unheard-of')),
     (1, make.volume(id='', status='attaching', updated_at=make.ago(7200))),
     (1, make.volume(id='', status='detaching', updated_at=None)),
     *((1, _volume(status=status, migration_status=word))

@@ -81,7 +81,8 @@ class DecidePropertiesTest(base.TestCase):
             volume = case.world.volumes.get(finding.volume_id)
             if volume is not None:
                 self.assertIsNot(Reason.VOLUME_MISSING, finding.reason)
-                self.assertIn(volume.status, ('available', 'in-use'))
+                self.assertIn(volume.status, (
+                    'available', 'awaiting-transfer', 'in-use'))
                 self.assertIn(volume.migration_status, SETTLED)
 
     @of_any_look
