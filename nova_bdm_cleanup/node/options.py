@@ -28,6 +28,9 @@ _REMOVE = {
     'stale': Reason.STALE_ATTACHMENT,
 }
 
+#: The word of ``remove`` for missing volumes that Nova created.
+_CREATED = 'created'
+
 #: The minimum number of seconds from one audit to the next, if there is one.
 MIN_AUDIT_INTERVAL = 60
 
@@ -93,7 +96,7 @@ soft reboot only reports.
     cfg.ListOpt(
         'remove',
         default=list(_REMOVE),
-        item_type=types.String(choices=tuple(_REMOVE)),
+        item_type=types.String(choices=(*_REMOVE, _CREATED)),
         help="""
 What is removed. Findings without a word in this list are only reported. The
 disk of such a mapping is not connected, since Cinder does not show it attached
@@ -110,6 +113,10 @@ to the server. To leave everything to Nova, set ``mode`` to ``observe``.
   them (``stale-attachment``). They keep a volume from being used or deleted.
   Remove the word if other software creates attachments for Nova servers in
   Cinder directly.
+* ``created``, not in the default: with ``missing``, also mappings of disks
+  that Nova created from an image, a snapshot or blank. Without it such a
+  server starts without the disk, and keeps the mapping for ever. A root disk
+  is never removed.
 """),
     cfg.IntOpt(
         'grace_period',
@@ -247,6 +254,10 @@ def without_effect(conf: cfg.ConfigOpts) -> list[str]:
             '"host_boot" of [%s] triggers has no effect: [DEFAULT] '
             'resume_guests_state_on_host_boot is not true, so nova-compute '
             'resumes no server when the host boots' % GROUP)
+    words = conf[GROUP].remove
+    if _CREATED in words and 'missing' not in words:
+        found.append('"created" of [%s] remove has no effect without "missing"'
+                     % GROUP)
     found += [
         '[%s] %s: [DEFAULT] periodic_enable is false, so nova-compute runs no '
         'periodic task' % (GROUP, words)
@@ -310,7 +321,10 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
     return Settings(
         policy=Policy(
             observe=group.mode != 'enforce',
-            remove=frozenset(_REMOVE[word] for word in group.remove),
+            remove=frozenset(
+                reason for word, reason in _REMOVE.items()
+                if word in group.remove),
+            remove_created=_CREATED in group.remove,
             grace_period=datetime.timedelta(seconds=group.grace_period),
             settle_time=datetime.timedelta(seconds=group.settle_time),
             max_removals=group.max_removals,

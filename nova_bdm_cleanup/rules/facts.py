@@ -60,7 +60,7 @@ class Bdm:
     def is_volume(self) -> bool:
         """Tell whether source and destination are ``volume``.
 
-        No other kind is ever removed.
+        Of other kinds only the operator can have removed what is missing.
         """
         return self.source_type == self.destination_type == 'volume'
 
@@ -540,6 +540,8 @@ class Policy:
     observe: bool = False
     #: The reasons for which anything is removed; the rest is reported.
     remove: frozenset[Reason] = REMOVED | {Reason.STALE_ATTACHMENT}
+    #: A missing volume may also be one that Nova created.
+    remove_created: bool = False
     grace_period: datetime.timedelta = datetime.timedelta(seconds=300)
     #: How long the reads of a database may lag behind its writes.
     settle_time: datetime.timedelta = datetime.timedelta(seconds=10)

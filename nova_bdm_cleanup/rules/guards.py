@@ -53,6 +53,15 @@ RULES: tuple[Row[Due, Outcome], ...] = (
         Outcome(Reason.SWAP_INTERRUPTED, Action.WITHHOLD),
         'Nova has not completed a volume swap of the server'),
 
+    Row('it is a mapping of a disk that Nova created (from an image, a '
+        'snapshot or blank), or has the same volume as such a mapping, and '
+        '``remove`` has no word ``created``',
+        lambda due: [f for f in due.mappings
+                     if not due.world.policy.remove_created
+                     and due.world.is_created(f.volume_id)],
+        Outcome(Reason.NOT_SELECTED, Action.WITHHOLD),
+        'Nova created the disk, and [bdm_cleanup] remove has no word created'),
+
     Row('``remove`` does not select it',
         lambda due: [f for f in due.findings
                      if f.reason not in due.world.policy.remove],

@@ -546,8 +546,9 @@ DANGLING_MAPPINGS: Table[Row[MappingFacts, Outcome]] = Table(
         '{it.words}; {it.source} not show whether it is the root disk'),
 
     Row('has another source than a volume (image, snapshot, blank), or has '
-        'the same volume as such a mapping',
-        lambda m: [b for b in m.siblings if not b.is_volume],
+        'the same volume as such a mapping, and the volume exists',
+        lambda m: m.volume is not facts.ABSENT and m.world.is_created(
+            m.bdm.volume_id),
         Outcome(_ITS_OWN),
         '{it.words}; kept, since not all mappings of the volume have "volume" '
         'as source and destination'),

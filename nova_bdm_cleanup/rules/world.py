@@ -67,6 +67,13 @@ class World:
         return (its is not None and own is not None
                 and not spelling.is_same(its, own))
 
+    def is_created(self, volume_id: str | None) -> bool:
+        """Tell whether a mapping of the volume is of a disk that Nova created
+        from an image, a snapshot or blank.
+        """
+        return any(not b.is_volume for b in self.bdms_of.get(
+            volume_id or '', ()))
+
     # Cached, since these are asked for each attachment that no mapping names:
     # usually there are none, but there may be many.
 

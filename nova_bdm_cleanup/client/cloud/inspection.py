@@ -294,6 +294,16 @@ CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
         'the server has no mapping for the attachment, and your credentials '
         'do not show whether the volume is being migrated'),
 
+    # The API does not show what Nova created a disk from.
+    Row('is a ``volume-missing`` that a hard reboot removes: the API does not '
+        'show whether Nova created the disk',
+        lambda c: c.finding.reason is Reason.VOLUME_MISSING
+        and c.finding.is_removal,
+        Shown(),
+        '{it.finding.explanation}; if Nova created the disk, from an image, a '
+        'snapshot or blank, a hard reboot removes the mapping only with the '
+        'word created in [bdm_cleanup] remove'),
+
     Row('is anything else',
         lambda c: True,
         Shown(),

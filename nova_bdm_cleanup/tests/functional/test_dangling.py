@@ -173,3 +173,36 @@ class AttachedElsewhereTest(scenario.ScenarioTestCase):
         server = self.create_server(*[fixture.Disk()] * 2, host='compute1')
         self.check(server, self.cloud.attach_elsewhere(
             server, server.volumes[0], host='compute1'))
+
+
+class CreatedDiskTest(scenario.ScenarioTestCase):
+    """Disks that Nova created, and whose volumes were deleted in Cinder."""
+
+    def test_row_goes_only_if_it_is_selected(self):
+        """Start the server without the disk in either case."""
+        sources = 'blank', 'image'
+        server = self.create_server(
+            *[fixture.Disk(source=source, at_boot=True)
+              for source in sources], scenario.BOOT_DISK)
+        *lost, kept = server.volumes
+        self.assertEqual(list(sources), [
+            self.cloud.row(server, volume).source_type for volume in lost])
+        for volume in lost:
+            self.cloud.lose_volume(server, volume)
+        view = self.reboot(server)
+        self.assert_healthy(view, kept)
+        for volume in lost:
+            self.assert_dangling(view, volume)
+            self.assertFalse(view.has_disk(volume))
+            withheld, _ = self.assert_finding(
+                server, volume,
+                ('WARNING', 'withheld', 'volume-missing'),
+                ('WARNING', 'not-connected', 'volume-missing'))
+            self.assertIn('(not-selected)', withheld.text)
+            self.assertIn('has no word created', withheld.text)
+
+        self.set_options(remove=['missing', 'created'])
+        view = self.reboot(server)
+        self.assert_healthy(view, kept)
+        for volume in lost:
+            self.assert_removed(view, volume, 'volume-missing')

@@ -45,7 +45,7 @@ class BadInputTest(base.CommandTest, ConfTestCase):
            % (word, word)) for word in (
                'shelve', 'unshelve', 'evacuate', 'live_migration')),
         ('remove = all', 'remove = all in {}: all is none of missing, '
-         'available, attached-elsewhere, duplicate, stale'),
+         'available, attached-elsewhere, duplicate, stale, created'),
         ('max_removals = -1', 'max_removals = -1 in {}: it must be a whole '
          'number of 1 or more'),
         *((name + ' = 1', '%s in {}: gone; %s' % (name, instead))

@@ -140,8 +140,12 @@ class SettingsTest(ConfTestCase):
                 ('duplicate', Reason.DUPLICATE_MAPPING),
                 ('stale', Reason.STALE_ATTACHMENT)):
             conf = self.conf('remove = ' + word)
-            self.assertEqual(
-                {expected}, options.settings(conf).policy.remove)
+            policy = options.settings(conf).policy
+            self.assertEqual(({expected}, False),
+                             (policy.remove, policy.remove_created))
+        self.assertIs(True, options.settings(self.conf(
+            'remove = missing,created')).policy.remove_created)
+        self.assertNotIn('created', self.conf().bdm_cleanup.remove)
 
 
 class WithoutEffectTest(ConfTestCase):
@@ -158,6 +162,11 @@ class WithoutEffectTest(ConfTestCase):
         self.assertIn('resume_guests_state_on_host_boot', found)
         self.assertEqual([], self.told('triggers = host_boot',
                                        resume_guests_state_on_host_boot=True))
+
+    def test_created_needs_missing(self):
+        found, = self.told('remove = created,available')
+        self.assertIn('"created" of [bdm_cleanup] remove', found)
+        self.assertEqual([], self.told('remove = created,missing'))
 
     def test_an_audit_needs_periodic_tasks(self):
         lines = 'audit_interval = 3600', 'metrics_file = x.prom'

@@ -29,6 +29,12 @@ def missing(count=1, attachments=(), **values):
          for name in gone], [VOLUME_9], attachments, gone, **values)
 
 
+def created(source='blank', *others):
+    """Return a snapshot with a mapping of a missing volume that Nova made."""
+    return make.snapshot(
+        [make.bdm(source_type=source), *others], missing=['volume-1'])
+
+
 def available():
     return make.snapshot([make.bdm()], [make.volume(status='available')])
 
@@ -56,6 +62,20 @@ LOOKS = (
     ('an attachment left out keeps no mapping', make.snapshot(
         [make.bdm()], [make.volume(status='available')],
         [make.attachment()]), {'remove': REMOVED}, '-'),
+
+    # What Nova created
+    *(('a missing disk that Nova created from %s, %s' % (source, policy),
+       created(source), policy, expected)
+      for source in ('blank', 'image', 'snapshot')
+      for policy, expected in (
+          ({}, 'not-selected'), ({'remove_created': True}, '-'),
+          ({'remove_created': True, 'remove': frozenset()},
+           'not-selected'))),
+    *(('a second mapping of a disk that Nova created, %s' % is_selected,
+       created('blank', make.bdm(uuid='bdm-2', attachment_id=None)),
+       {'remove_created': is_selected}, expected)
+      for is_selected, expected in (
+          (False, 'not-selected not-selected'), (True, '- -'))),
 
     ('nothing is removed if an administrator has locked the server',
      missing(2, [STALE], is_locked=True), {},

@@ -356,6 +356,11 @@ LOOKS = (
     ('beside one made from an image', seen(
         [make.bdm(source_type='image'), GONE], None),
      'volume-missing volume-missing'),
+    ('made from an image, and available', seen(
+        [make.bdm(source_type='image')], AVAILABLE), 'volume-available'),
+    ('beside one made from an image, and available', seen(
+        [make.bdm(source_type='image'), GONE], AVAILABLE),
+     'volume-available volume-available'),
     ('beside one that is kept', seen([GONE, YOUNG], None),
      'attach-in-flight attach-in-flight'),
     ('its attachment is named by the mapping of another volume', seen(
@@ -629,7 +634,10 @@ class MappingTest(base.TestCase):
                  'attachment of this server; your credentials do not show '
                  'whether it is the root disk'),
                 (seen([make.bdm(source_type='image')], None),
-                 'the volume does not exist; kept, since not all mappings of '
+                 'the volume does not exist'),
+                (seen([make.bdm(source_type='image')], AVAILABLE),
+                 'Cinder says that the volume is available and has no '
+                 'attachment of this server; kept, since not all mappings of '
                  'the volume have "volume" as source and destination')):
             self.assertEqual(words, self.only(look).explanation)
 

@@ -84,10 +84,19 @@ class NeverRemovedTest(base.TestCase):
         """Quote "Only mappings of disks that were attached *as volumes*
         (source and destination ``volume``) are removed" (behaviour).
         """
+        self.assertFalse(case.policy.remove_created)
         for finding in case.plan.due:
             if finding.bdm:
                 self.assertEqual(('volume', 'volume'), (
                     finding.bdm.source_type, finding.bdm.destination_type))
+        created = dataclasses.replace(case.policy, remove_created=True)
+        for finding in rules.decide(case.seen, created, make.NOW).due:
+            if finding.bdm and finding.bdm.source_type != 'volume':
+                self.assertEqual(
+                    ('volume', Reason.VOLUME_MISSING, None),
+                    (finding.bdm.destination_type, finding.reason,
+                     case.seen.volumes[finding.volume_id]))
+                self.assertFalse(finding.bdm.is_root)
 
     @of_any_look
     def test_never_an_attachment_of_another_server(self, case: Case) -> None:

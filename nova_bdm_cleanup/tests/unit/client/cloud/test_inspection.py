@@ -48,6 +48,14 @@ class InspectionTest(InspectionCase):
         self.assertEqual({Reason.SWAP_INTERRUPTED}, {
             f.withheld for f in self.inspect().findings})
 
+    def test_missing_volume_may_be_one_that_nova_created(self) -> None:
+        self.cloud.lose_volume(self.disk)
+        [finding] = self.inspect().findings
+        self.assertEqual(('volume-missing', True),
+                         (finding.reason, finding.is_due))
+        self.assertIn('only with the word created in [bdm_cleanup] remove',
+                      finding.explanation)
+
     def test_duplicate_mapping_needs_a_look(self) -> None:
         self.cloud.mappings[self.alpha].append(dict(
             self.cloud.mappings[self.alpha][0], bdm_uuid='another'))
