@@ -82,6 +82,9 @@ class Cinder:
         where all else is in order that takes one more request
     """
 
+    #: The last answer about a witness; None: not asked yet.
+    _witness: facts.WitnessAnswer | None = None
+
     def __init__(self, api: Api, sees_all: bool = False,
                  finds_stale: bool = True) -> None:
         self._api = api
@@ -175,29 +178,40 @@ class Cinder:
         """Ask what Cinder can answer without reading any volume."""
         self._api.in_time('asking Cinder for nothing', self._is_admin)
 
-    def knows_any(self, volume_ids: Sequence[str]) -> bool:
-        """Return whether at least one of some volumes exists in this Cinder.
+    def witness(self, volumes: Iterable[str]) -> facts.WitnessAnswer:
+        """Return whether this Cinder knows volumes that must exist.
+
+        A cleanup looks twice; what is known is not asked for again.
+
+        :param volumes: of all other servers; first those that the right Cinder
+            is most likely to know.  Reading them takes time, too.
+        """
+        if self._witness is not facts.WitnessAnswer.KNOWN:
+            self._witness = self.ask_for_witness(volumes)
+        return self._witness
+
+    def ask_for_witness(self, volumes: Iterable[str]) -> facts.WitnessAnswer:
+        """Return the same, and ask in any case."""
+        return self._api.in_time('asking Cinder for a witness',
+                                 lambda: self._find_witness(volumes))
+
+    def _find_witness(self, volumes: Iterable[str]) -> facts.WitnessAnswer:
+        """Read no more of the volumes than is needed.
 
         Cinder reads all attachments of a volume with it, and a project can
         make thousands.  So the first requests are for one attachment each of
         a few volumes.
         """
-        return self._api.in_time(
-            'asking Cinder for a witness',
-            lambda: any(map(self._has_attachment,
-                            volume_ids[:_SINGLE_WITNESSES]))
-            or any(self._in_batches(volume_ids)))
-
-    def witness(self, volumes: Iterable[str]) -> facts.WitnessAnswer:
-        """Return whether this Cinder knows volumes that must exist.
-
-        :param volumes: of all other servers; first those that the right Cinder
-            is most likely to know
-        """
-        asked = list(itertools.islice(volumes, _MAX_WITNESSES))
+        unread = iter(volumes)
+        asked: list[str] = []
+        for volume_id in itertools.islice(unread, _SINGLE_WITNESSES):
+            if self._has_attachment(volume_id):
+                return facts.WitnessAnswer.KNOWN
+            asked.append(volume_id)
         if not asked:
             return facts.WitnessAnswer.NONE_EXISTS
-        return (facts.WitnessAnswer.KNOWN if self.knows_any(asked)
+        asked += itertools.islice(unread, _MAX_WITNESSES - len(asked))
+        return (facts.WitnessAnswer.KNOWN if any(self._in_batches(asked))
                 else facts.WitnessAnswer.UNKNOWN)
 
     def _has_attachment(self, volume_id: str) -> bool:

@@ -43,7 +43,8 @@ class CloudCinder(Cinder):
             if a.volume_id == volume_id)
 
     def witness(self, volumes: Iterable[str]) -> WitnessAnswer:
-        return super().witness(itertools.islice(
+        # A command asks again before it changes something.
+        return self.ask_for_witness(itertools.islice(
             volumes, _MAX_CLOUD_WITNESSES))
 
     def volumes(self, status: str, project: str | None = None

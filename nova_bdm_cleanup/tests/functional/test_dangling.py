@@ -196,7 +196,7 @@ class CreatedDiskTest(scenario.ScenarioTestCase):
             self.assertFalse(view.has_disk(volume))
             withheld, _ = self.assert_finding(
                 server, volume,
-                ('WARNING', 'withheld', 'volume-missing'),
+                ('INFO', 'withheld', 'volume-missing'),
                 ('WARNING', 'not-connected', 'volume-missing'))
             self.assertIn('(not-selected)', withheld.text)
             self.assertIn('has no word created', withheld.text)

@@ -8,6 +8,7 @@ import datetime
 import pathlib
 import random
 import re
+import threading
 import types
 import urllib.parse
 
@@ -27,7 +28,7 @@ from nova_bdm_cleanup.openstack.cinder import (
     NOVA_CONF,
     VOLUME_MICROVERSION,
 )
-from nova_bdm_cleanup.openstack.deadline import Deadline
+from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.reasons import DANGLING, Reason
 from nova_bdm_cleanup.tests.unit import base, loopback, make, wire, worlds
@@ -614,7 +615,8 @@ class WitnessTest(CinderTestCase):
     """The check for the right Cinder."""
 
     def knows(self, *numbers):
-        return self.cinder().knows_any(['volume-%d' % n for n in numbers])
+        return self.cinder().witness(
+            'volume-%d' % n for n in numbers) is facts.WitnessAnswer.KNOWN
 
     def test_one_known_is_enough(self):
         self.healthy(1)
@@ -633,6 +635,38 @@ class WitnessTest(CinderTestCase):
             self.assertIs(expected, self.cinder().witness(
                 iter(['gone-%d' % n for n in range(others)] + last)))
             self.assertEqual(requests, len(self.cloud.requests))
+
+    def test_nova_is_read_no_further_than_the_first_known_volume(self):
+        self.healthy(1)
+
+        def volumes(before):
+            yield from ('gone-%d' % n for n in range(before))
+            yield 'volume-1'
+            raise AssertionError('Nova is asked for more')
+
+        for before in (0, 7):
+            self.assertIs(facts.WitnessAnswer.KNOWN,
+                          self.cinder().witness(volumes(before)))
+
+    def test_nova_is_read_before_the_time_is_over(self):
+        nova = threading.Event()
+        self.addCleanup(nova.set)
+
+        def volumes():
+            nova.wait()
+            yield 'volume-1'
+
+        cinder = self.cinder(seconds=0.1)
+        self.assertRaises(TimedOut, cinder.witness, volumes())
+
+    def test_a_known_witness_is_asked_for_once(self):
+        cinder = self.cinder()
+        self.assertIs(facts.WitnessAnswer.UNKNOWN, cinder.witness(['gone']))
+        self.healthy(1)
+        self.assertIs(facts.WitnessAnswer.KNOWN, cinder.witness(['volume-1']))
+        self.cloud.requests.clear()
+        self.assertIs(facts.WitnessAnswer.KNOWN, cinder.witness(['gone']))
+        self.assertEqual([], self.cloud.requests)
 
     def test_unanswered_request_raises(self):
         self.cloud.trouble('GET', GLANCE, wire.page(503))

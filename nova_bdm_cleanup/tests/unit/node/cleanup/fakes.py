@@ -417,9 +417,14 @@ class Cinder(cinder.Cinder):
             return Answers({v: world.volume(v) for v in sorted(volumes)},
                            attachments, world.is_cut)
 
-    def knows_any(self, volume_ids: Sequence[str]) -> bool:
-        with self._world.call('knows-any'):
-            return any(v in self._world.volumes for v in volume_ids)
+    def ask_for_witness(self, volumes: Iterable[str]) -> facts.WitnessAnswer:
+        asked = list(volumes)
+        if not asked:
+            return facts.WitnessAnswer.NONE_EXISTS
+        with self._world.call('ask-for-witness'):
+            return (facts.WitnessAnswer.KNOWN
+                    if any(v in self._world.volumes for v in asked)
+                    else facts.WitnessAnswer.UNKNOWN)
 
     def attaches(self, server_id: str, volume_id: str,
                  attachment_id: str | None) -> bool | None:
