@@ -22,6 +22,7 @@ from nova_bdm_cleanup.node.store.journal import (
     Journal,
     LimitReached,
     MAPPINGS,
+    NOTHING,
 )
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.cinder import Cinder
@@ -442,12 +443,14 @@ class Cleaner:
             self.deadline, self.removed)
         found = self._act_in_order(acting, found)
         left = len(plan.due) - acting.completed
-        acting.finish('done' if not left else
-                      'partly' if acting.completed or acting.removals else
-                      'nothing', {removals: acting.removals,
-                                  deletions: acting.deletions})
+        outcome = ('done' if not left else
+                   'partly' if acting.completed or acting.removals
+                   or acting.deletions else NOTHING)
+        acting.finish(outcome, {removals: acting.removals,
+                                deletions: acting.deletions})
         self.log.finished(
-            acting.completed, left, time.monotonic() - begun, entry.id)
+            acting.completed, left, time.monotonic() - begun,
+            '' if outcome == NOTHING else entry.id)
         return found
 
     def _account(self, kind: str) -> str:

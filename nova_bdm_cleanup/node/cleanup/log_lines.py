@@ -201,10 +201,14 @@ class LogLines:
 
     def finished(self, completed: int, left: int, seconds: float,
                  entry: str) -> None:
-        """Log the totals, once per cleanup that had actions."""
+        """Log the totals, once per cleanup that had actions.
+
+        :param entry: of the journal; empty: nothing was changed
+        """
         self._line(levels.INFO, 'finished', None,
-                   '%d of %d actions complete in %.1f s; journal entry %s'
-                   % (completed, completed + left, seconds, entry))
+                   '%d of %d actions complete in %.1f s%s' % (
+                       completed, completed + left, seconds,
+                       entry and '; journal entry ' + entry))
 
     def found(self, finding: facts.Finding) -> None:
         """Log a finding of the periodic audit that two rounds have seen."""

@@ -11,7 +11,7 @@ and at rest there is one file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 import contextlib
 import errno
 import os
@@ -129,6 +129,16 @@ _STORE_REMEDIES: dict[object, str] = {
 
 class StoreError(Exception):
     """The store cannot be used; names the path and what to do."""
+
+
+def deletion_of(serial: int) -> list[tuple[str, Sequence[Any]]]:
+    """Return the statements that delete an entry of the journal.
+
+    The limits count what it was charged for all the same.
+    """
+    return [('DELETE FROM plan WHERE entry = ?', (serial,)),
+            ('DELETE FROM step WHERE entry = ?', (serial,)),
+            ('DELETE FROM entry WHERE serial = ?', (serial,))]
 
 
 class Database:
@@ -297,9 +307,8 @@ class Database:
                 raise StoreError(
                     'store %s: %d bytes do not fit, since its maximum size is '
                     '%d' % (self.path, size, self._max_bytes))
-            connection.execute('DELETE FROM plan WHERE entry = ?', oldest)
-            connection.execute('DELETE FROM step WHERE entry = ?', oldest)
-            connection.execute('DELETE FROM entry WHERE serial = ?', oldest)
+            for statement, values in deletion_of(*oldest):
+                connection.execute(statement, values)
 
     def _make_file(self) -> None:
         """Make a private file in a directory that no other user can write."""

@@ -17,6 +17,7 @@ from typing import Any, Callable
 
 from nova_bdm_cleanup.node.store.database import (
     Database,
+    deletion_of,
     LOCK_TIMEOUT,
     MAX_BYTES,
 )
@@ -33,6 +34,10 @@ _LIMIT_WINDOW_SECONDS = 3600.0
 
 #: Digits of the identifier of an entry.
 _ID_DIGITS = '0123456789abcdefghijklmnopqrstuvwxyz'
+
+#: Outcome of an entry that changed nothing.  It is not kept: no project is
+#: charged for it, and it would push out one that undoes something.
+NOTHING = 'nothing'
 
 #: Outcome of an unfinished entry: a crash, or still in progress.
 INTERRUPTED = 'interrupted'
@@ -106,18 +111,22 @@ class Entry:
     def finish(self, outcome: str, spent: Mapping[str, int]) -> None:
         """Record the end; a second call only writes what is pending.
 
-        :param outcome: ``done``, ``partly`` or ``nothing``
+        :param outcome: ``done``, ``partly`` or :data:`NOTHING`
         :param spent: what was used of each limit; it replaces the amounts
             that the plan was charged for
         :raises StoreError: when it could not be written
         """
         if not self._ended:
             self._ended = True
-            self._pending += [
-                ('UPDATE entry SET outcome = ? WHERE serial = ?',
-                 (outcome, self._serial)),
-                ('UPDATE charge SET amount = 0 WHERE entry = ?',
-                 (self._serial,))]
+            if outcome == NOTHING:
+                self._pending = deletion_of(self._serial)
+            else:
+                self._pending.append((
+                    'UPDATE entry SET outcome = ? WHERE serial = ?',
+                    (outcome, self._serial)))
+            self._pending.append((
+                'UPDATE charge SET amount = 0 WHERE entry = ?',
+                (self._serial,)))
             # Not a new row: its time may have been corrected meanwhile.
             self._pending += [
                 ('UPDATE charge SET amount = ? WHERE entry = ? '

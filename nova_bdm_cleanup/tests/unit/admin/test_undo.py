@@ -153,9 +153,9 @@ class UndoTest(base.CommandTest):
                 ([elsewhere], {'done': [1]}, (one,), 2, [], one),
                 ([base.stale(1)], {'done': [1]}, (), 1, [],
                  'attachment att-1 of volume %s was deleted as stale' % one),
-                (kept, {'end': 'nothing'}, (), 1, [],
+                (kept, {'end': 'partly'}, (), 1, [],
                  'Not removed, nothing to undo: volume %s' % one),
-                (kept, {'end': 'nothing'}, (one,), 2, [], one),
+                (kept, {'end': 'partly'}, (one,), 2, [], one),
                 (unfinished, {'done': [1], 'end': None}, (), 0, [one],
                  'Use --volume %s if "openstack server volume list"' % two),
                 (unfinished, {'done': [1], 'end': None}, (two,), 0, [two], ''),
@@ -178,7 +178,7 @@ class UndoTest(base.CommandTest):
             self.assertIn(said, found[2], row)
 
     def test_an_attachment_that_is_still_there_is_not_told(self):
-        entry = self.record(base.stale(2), end='nothing')
+        entry = self.record(base.stale(2), end='partly')
         self.assertNotIn('att-2', self.undone(entry)[2])
 
     def test_ids_are_accepted_in_any_spelling(self):

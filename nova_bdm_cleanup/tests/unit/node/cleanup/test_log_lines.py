@@ -175,6 +175,8 @@ LINES = (
     ('finished', '', lambda audit: audit.finished(2, 1, 1.25, '0mwp6ikx'),
      ('INFO', '-'), OF_NONE,
      '2 of 3 actions complete in 1.2 s; journal entry 0mwp6ikx'),
+    ('finished', 'nothing', lambda audit: audit.finished(0, 3, 1.25, ''),
+     ('INFO', '-'), OF_NONE, '0 of 3 actions complete in 1.2 s'),
     ('gone', '', lambda audit: audit.gone(
         finding(Reason.ROOT_VOLUME_DANGLING, action=False)),
      ('INFO', 'root-volume-dangling'), OF_BDM, 'a sentence'),

@@ -84,7 +84,7 @@ class EntriesTest(JournalTest):
         entry.step('destroy', 'done', bdm='b1', at=self)
         entry.step('destroy', 'failed', bdm='b2', detail='no')
         entry.finish('partly', {})
-        entry.finish('nothing', {})
+        entry.finish('done', {})
 
         [found] = self.records.entries()
         self.assertEqual(found, self.records.find(entry.id))
@@ -98,6 +98,28 @@ class EntriesTest(JournalTest):
              ('destroy', 'done', {'bdm': 'b1', 'at': str(self)}),
              ('destroy', 'failed', {'bdm': 'b2', 'detail': 'no'})],
             [(s.name, s.outcome, s.subject) for s in found.steps])
+
+    def test_an_entry_that_changed_nothing_is_not_kept(self):
+        before = begin(self.journal)
+        before.finish('done', {})
+        entry = begin(self.journal)
+        entry.step('destroy', 'failed', bdm='b1')
+        entry.finish('nothing', {})
+        entry.finish('nothing', {})
+        self.assertEqual([before.id],
+                         [found.id for found in self.records.entries()])
+        self.assertEqual([(1, 1, 0)], self.sql(
+            'SELECT (SELECT count(*) FROM entry), '
+            '(SELECT count(*) FROM plan), (SELECT count(*) FROM step)'))
+        self.assertGreater(begin(self.journal).id, entry.id)
+
+    def test_what_changed_nothing_pushes_out_no_entry(self):
+        first = begin(self.journal)
+        first.finish('done', {})
+        for _ in range(40):
+            begin(self.journal, record=dict(RECORD, note='x' * 256 * 1024)
+                  ).finish('nothing', {})
+        self.assertIsNotNone(self.records.find(first.id))
 
     def test_only_attached_stale_attachments_are_removals(self):
         """Count attached stale attachments that are deleted on their own."""
