@@ -27,9 +27,6 @@ _IDENTIFYING_FIELDS = (
     ('Trigger', 'trigger'), ('Request', 'request_id'),
     ('Plugin', 'plugin'), ('Nova', 'nova'))
 
-#: Fields that the entries of the first releases do not have.
-_DEFAULT_FIELDS = {'trigger': 'hard_reboot'}
-
 
 def since(word: str) -> float:
     """Convert an age or a date and time to seconds since the epoch."""
@@ -79,7 +76,7 @@ def list_entries(args: argparse.Namespace) -> int:
             ('Entry', 'Time (UTC)', 'Server', 'Trigger', 'Removed',
              'Outcome'),
             [(e.id, terminal.moment(e.time), e.record.get('server'),
-              {**_DEFAULT_FIELDS, **e.record}['trigger'],
+              e.record.get('trigger'),
               '%d of %d' % (e.carried_out, e.removals), e.outcome)
              for e in entries]))
     return ExitCode.OK if entries else ExitCode.NOTHING
@@ -91,7 +88,7 @@ def show(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(_as_dict(entry), indent=2))
         return ExitCode.OK
-    record = {**_DEFAULT_FIELDS, **entry.record}
+    record = entry.record
     print(terminal.columns([
         ('Entry', entry.id), ('Time', terminal.moment(entry.time) + ' UTC'),
         *((title, record.get(key)) for title, key in _IDENTIFYING_FIELDS),

@@ -34,31 +34,8 @@ _CREATED = 'created'
 #: The minimum number of seconds from one audit to the next, if there is one.
 MIN_AUDIT_INTERVAL = 60
 
-#: The replacements of options that are gone.
-GONE = {
-    'enabled': 'use mode',
-    'host_boot_timeout': 'use timeout',
-    'live_migration_refuse': 'no live migration is refused; remove the line',
-    'max_attachments': 'use max_removals',
-    'remove_when': 'use remove',
-    'stale_attachments': 'use remove, with or without its word stale',
-    'store_max_size': 'the store may have 16 MiB; remove the line',
-    'stuck_after': 'it is an hour on this host; use --stuck-after of the '
-                   '"openstack bdm" commands',
-    'sweep_stopped': 'use "openstack bdm clean --stop-again"',
-}
-
 #: The words of ``triggers``.
 _CHOICES = {choice.word: choice for choice in triggers.CHOICES}
-
-#: The replacements of words of ``triggers`` that are gone.
-GONE_TRIGGERS = {
-    'hard_reboot': 'hard reboots are always cleaned up; remove the word',
-    **{trigger.name: 'use ' + trigger.choice.word
-       for trigger in triggers.TRIGGERS
-       if trigger.choice and trigger.choice.word != trigger.name},
-    'sweep': 'use "openstack bdm clean --stop-again"',
-}
 
 
 def _help_of(choice: triggers.Choice) -> str:

@@ -16,12 +16,7 @@ from typing import NamedTuple
 from oslo_config import cfg
 
 from nova_bdm_cleanup.node.option_group import ENVIRONMENT_PREFIX, GROUP
-from nova_bdm_cleanup.node.options import (
-    GONE,
-    GONE_TRIGGERS,
-    MIN_AUDIT_INTERVAL,
-    OPTS,
-)
+from nova_bdm_cleanup.node.options import MIN_AUDIT_INTERVAL, OPTS
 
 
 class _Entry(NamedTuple):
@@ -115,8 +110,6 @@ def _is_less_than_timeout(conf: cfg.ConfigOpts, value: int) -> bool:
 
 
 def _explain_unknown(key: str, known: Sequence[str]) -> str:
-    if key in GONE:
-        return 'gone; ' + GONE[key]
     return 'there is no such option; ' + (
         _nearest(key, known) or 'there are ' + ', '.join(known))
 
@@ -130,9 +123,7 @@ def _explain_wrong(opt: cfg.Opt, text: str) -> Iterator[str]:
         yield 'it is empty; set mode = observe to have nothing removed'
     elif isinstance(opt, cfg.ListOpt):
         for word in map(str.strip, text.rstrip(', ').split(',')):
-            if opt.dest == 'triggers' and word in GONE_TRIGGERS:
-                yield '%s is gone; %s' % (word, GONE_TRIGGERS[word])
-            elif word not in words:
+            if word not in words:
                 yield '%s is none of %s' % (
                     word or '""', _one_of(words, word))
     elif words:

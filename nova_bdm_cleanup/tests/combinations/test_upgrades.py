@@ -14,8 +14,7 @@ import testtools
 
 from nova_bdm_cleanup import VERSION
 from nova_bdm_cleanup.admin.status import status_of
-from nova_bdm_cleanup.node.store.database import StoreError
-from nova_bdm_cleanup.tests import stores
+from nova_bdm_cleanup.node.store.database import Database, StoreError
 from nova_bdm_cleanup.tests.combinations import processes
 from nova_bdm_cleanup.tests.functional import scenario
 from nova_bdm_cleanup.tests.unit import base as unit
@@ -139,24 +138,6 @@ class NovaTest(_ProcessTestCase):
         self.assertEqual(_NOVA, nova.split('.')[0])
 
 
-class OldStoreTest(scenario.ScenarioTestCase):
-    """The store that the release before wrote."""
-
-    def test_store_of_earlier_release_is_continued(self):
-        server = self.create_server(*[scenario.BOOT_DISK] * 2)
-        lost, kept = server.volumes
-        self.cloud.lose_attachment(server, lost)
-        stores.make(stores.VERSIONS[-1], self.store_path)
-        schema = stores.schema(self.store_path)
-        view = self.reboot(server)
-        self.assert_removed(view, lost, 'volume-available')
-        self.assert_healthy(view, kept)
-        self.assertEqual([*stores.OUTCOMES, 'done'],
-                         [entry.outcome for entry in self.journal()])
-        # The release before can read it again.
-        self.assertEqual(schema, stores.schema(self.store_path))
-
-
 class NewStoreTest(scenario.ScenarioTestCase):
     """A store that this release does not know."""
 
@@ -165,7 +146,7 @@ class NewStoreTest(scenario.ScenarioTestCase):
         server = self.create_server(*[scenario.BOOT_DISK] * 2)
         lost, kept = server.volumes
         self.cloud.lose_attachment(server, lost)
-        stores.make(stores.VERSIONS[-1], self.store_path)
+        Database(str(self.store_path)).check()
         unit.sql(str(self.store_path), 'PRAGMA user_version = 2')
         before = self.store_path.read_bytes()
         view = self.reboot(server)

@@ -19,7 +19,7 @@ from nova_bdm_cleanup.node import loader
 from nova_bdm_cleanup.node.cleanup import triggers
 from nova_bdm_cleanup.node.hooks import installation, requirements, table
 from nova_bdm_cleanup.node.options import triggers_of
-from nova_bdm_cleanup.tests import stores
+from nova_bdm_cleanup.node.store.database import Database
 from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.functional import base
 from nova_bdm_cleanup.tests.unit import base as unit
@@ -231,7 +231,7 @@ class ProcessTest(testtools.TestCase):
         """Name the store, its version and what to do."""
         path = self.directory / 'store' / 'store.sqlite'
         path.parent.mkdir(0o700)
-        stores.make(stores.VERSIONS[-1], path)
+        Database(str(path)).check()
         unit.sql(str(path), 'PRAGMA user_version = 2')
         self.check_store(
             path, ' ERROR ', 'change nothing', f'store {path}',

@@ -61,6 +61,7 @@ class CommandTest(TestCase):
         entry = journal.begin(
             {'server': server, 'host': 'compute-1', 'project': project,
              'request_id': 'req-1', 'plugin': '1.0', 'nova': '34.0.0',
+             'trigger': 'hard_reboot',
              'actions': list(actions),
              'findings': [{'reason': a['reason'], 'withheld': None,
                            'volume': 'v', 'attachment': None, 'device': None,

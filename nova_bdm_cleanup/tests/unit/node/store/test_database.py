@@ -255,7 +255,7 @@ class PowerFailureTest(StoreTest):
 class VersionsTest(StoreTest):
 
     def test_an_older_one_is_converted_by_the_first_change(self):
-        """Convert a store with only the journal, from the first release."""
+        """Convert a store that lacks a feature."""
         self.add(1)
         for change in ("DELETE FROM feature WHERE name = 'watch'",
                        'DROP TABLE finding', 'DROP TABLE round',
