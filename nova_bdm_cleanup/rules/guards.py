@@ -90,111 +90,12 @@ RULES: tuple[Row[Due, Outcome], ...] = (
         'deleted; none is deleted'),
 )
 
-#: Why the cleaner withholds an action before it decides.
-_BEFORE_THE_RULES: tuple[Text[Outcome], ...] = (
-    Text('Cinder has not answered. Only its own, typed "not found" counts as '
-         'gone; a time-out, an error, a proxy\'s page, an answer that does '
-         'not parse and a truncated list prove nothing',
-        Outcome(Reason.CINDER_UNKNOWN, Action.WITHHOLD),
-        'Cinder gave no usable answer to the second look'),
-
-    Text('no credentials show the volumes of the server: ``[cinder]`` has '
-         'none, and the token of the user is of another project than the '
-         'server; or those in ``[cinder]`` do not see all projects',
-        Outcome(Reason.CANNOT_SEE_PROJECT, Action.WITHHOLD),
-        'the credentials do not suffice for the second look'),
-
-    Text('in an audit round, Cinder answers too slowly for a volume of the '
-         'server, but answers for others',
-        Outcome(Reason.NOT_LOOKED_AT, Action.WITHHOLD),
-        'Cinder answers too slowly for a volume of the server'),
-)
-
-#: Why the cleaner withholds an action that no rule stops.
-_AFTER_THE_RULES: tuple[Text[Outcome], ...] = (
-    # Before it acts
-    Text('the reboot is a soft one',
-        Outcome(Reason.SOFT_REBOOT, Action.WITHHOLD),
-        'a soft reboot keeps the old disks; reboot the server hard to clean '
-        'it up'),
-
-    Text('the server is no longer in a hard reboot on this host',
-        Outcome(Reason.REBOOT_LOST, Action.WITHHOLD),
-        'the server is no longer in a hard reboot on this host'),
-
-    Text('the server is no longer being started, or has another task when the '
-         'host boots',
-        Outcome(Reason.START_LOST, Action.WITHHOLD),
-        'the server is not being started on this host'),
-
-    Text('the server is no longer being moved, shelved, unshelved or deleted, '
-         'or has another task as well',
-        Outcome(Reason.MOVE_LOST, Action.WITHHOLD),
-        'the server is no longer in this operation on this host'),
-
-    Text('it is not a reboot, and the guest runs. Only a reboot powers it off',
-        Outcome(Reason.GUEST_RUNNING, Action.WITHHOLD),
-        'the guest is not off; a hard reboot powers it off and cleans up'),
-
-    Text('the mode is ``observe``',
-        Outcome(Reason.OBSERVE_MODE, Action.WITHHOLD),
-        '[bdm_cleanup] mode is observe; in mode enforce a hard reboot would '
-        'remove it'),
-
-    # It would be killed between two steps.
-    Text('nova-compute is shutting down. A removal that has begun is finished',
-        Outcome(Reason.SHUTTING_DOWN, Action.WITHHOLD),
-        'nova-compute is shutting down; the next cleanup of the server '
-        'removes it'),
-
-    # The cleaner charges who can bring the trigger about.
-    Text('within an hour, more mappings or more stale attachments of servers '
-         'of this project would be removed on this host than '
-         '``max_removals_per_hour``; or, at a boot of the host, more of all '
-         'projects; or, in an evacuation, more of this server. Then nothing '
-         'of that kind is removed',
-        Outcome(Reason.OVER_LIMIT, Action.WITHHOLD),
-        'the removals of one hour for this project (at a boot of the host: '
-        'for all projects) would exceed [bdm_cleanup] max_removals_per_hour; '
-        'nothing of this kind is removed'),
-
-    Text('the plan cannot be written to the journal',
-        Outcome(Reason.JOURNAL_UNWRITABLE, Action.WITHHOLD),
-        'the removal cannot be recorded in the journal'),
-
-    # When the guest is off
-    Text('a second look does not find the same as the first, or a record of '
-        'the disk has changed since then',
-        Outcome(Reason.SECOND_LOOK_DIFFERS, Action.WITHHOLD),
-        'the second look found something else'),
-
-    Text('``timeout`` is over: of this cleanup, or of all cleanups of one '
-        'start of nova-compute; or it leaves no time to wait until the '
-        'records are ``settle_time`` old',
-        Outcome(Reason.TIMED_OUT, Action.WITHHOLD),
-        '[bdm_cleanup] timeout is exceeded; the next cleanup of the server '
-        'tries again'),
-
-    Text('Cinder requires a service token',
-        Outcome(Reason.SERVICE_TOKEN_REQUIRED, Action.WITHHOLD),
-        'Cinder requires a service token'),
-
-    Text('an earlier step of the same disk failed',
-        Outcome(Reason.STEP_FAILED, Action.WITHHOLD),
-        'the second look was not possible'),
-)
-
-#: All guards, in the order in which they are checked, for the documentation.
+#: All guards, for the documentation: the rules in the order in which they are
+#: checked, and then the reasons of the cleaner.
 GUARDS: Table[Row[Due, Outcome] | Text[Outcome]] = Table(
     ('A removal is withheld if', 'Reason'),
-    (*_BEFORE_THE_RULES, *RULES, *_AFTER_THE_RULES))
-
-#: Why an action is withheld, in plain words, where no finding says it.
-WORDS: dict[Reason, str] = {
-    **{rule.outcome.reason_for(None): rule.words for rule in RULES},
-    # If a rule and the cleaner share a reason, the cleaner's words count.
-    **{text.outcome.reason_for(None): text.words
-       for text in (*_BEFORE_THE_RULES, *_AFTER_THE_RULES)}}
+    (*RULES, *(Text(reason.words, Outcome(reason, Action.WITHHOLD))
+               for reason in Reason if reason.words)))
 
 
 @dataclasses.dataclass

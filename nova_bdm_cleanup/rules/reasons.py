@@ -38,22 +38,26 @@ class Reason(Code):
       chose it, ERROR if data may be lost,
     * its remedy; None: the commands have no finding with this reason, or the
       disk is healthy and needs nothing,
-    * whether a round of the periodic audit reports it.
+    * whether a round of the periodic audit reports it,
+    * for a reason why the cleaner withholds a removal: the same in plain
+      words, for the log and the documentation.
     """
 
     level: int
     remedy: Remedy | None
     is_in_round: bool
+    words: str
 
     # The defaults are for a look-up by value only.
     def __new__(cls, value: str, level: int = levels.NOTSET,
                 remedy: Remedy | None = None,
-                is_in_round: bool = True) -> Reason:
+                is_in_round: bool = True, words: str = '') -> Reason:
         member = str.__new__(cls, value)
         member._value_ = value
         member.level = level
         member.remedy = remedy
         member.is_in_round = is_in_round
+        member.words = words
         return member
 
     # A healthy block device mapping.
@@ -110,31 +114,71 @@ class Reason(Code):
     # A deleted mapping: its server was evacuated, and its host is back.
     EVACUATED = 'evacuated', levels.WARNING, None, True
 
-    # Why an action that the rules ask for is withheld.
-    OBSERVE_MODE = 'observe-mode', levels.WARNING, None, True
-    SOFT_REBOOT = 'soft-reboot', levels.WARNING, None, True
+    # Why a rule withholds what another rule asks for; the row has the words.
     SERVER_LOCKED = 'server-locked', levels.INFO, None, True
     SWAP_INTERRUPTED = 'swap-interrupted', levels.ERROR, None, True
     NOT_SELECTED = 'not-selected', levels.INFO, None, True
-    OVER_LIMIT = 'over-limit', levels.WARNING, None, True
     CINDER_SUSPECT = 'cinder-suspect', levels.WARNING, None, True
-    SECOND_LOOK_DIFFERS = 'second-look-differs', levels.WARNING, None, True
-    TIMED_OUT = 'timed-out', levels.WARNING, None, True
-    REBOOT_LOST = 'reboot-lost', levels.WARNING, None, True
-    START_LOST = 'start-lost', levels.WARNING, None, True
-    MOVE_LOST = 'move-lost', levels.WARNING, None, True
-    GUEST_RUNNING = 'guest-running', levels.WARNING, None, True
-    SHUTTING_DOWN = 'shutting-down', levels.INFO, None, True
-    JOURNAL_UNWRITABLE = 'journal-unwritable', levels.WARNING, None, True
+
+    # Why the cleaner withholds it.
+    OBSERVE_MODE = (
+        'observe-mode', levels.WARNING, None, True,
+        '[bdm_cleanup] mode is observe; in mode enforce a hard reboot would '
+        'remove it')
+    SOFT_REBOOT = (
+        'soft-reboot', levels.WARNING, None, True,
+        'a soft reboot keeps the old disks; reboot the server hard to clean '
+        'it up')
+    # The cleaner charges those who can bring the trigger about.
+    OVER_LIMIT = (
+        'over-limit', levels.WARNING, None, True,
+        'the removals of one hour for this project (at a boot of the host: '
+        'for all projects; in an evacuation: of this server) would exceed '
+        '[bdm_cleanup] max_removals_per_hour; nothing of this kind is removed')
+    SECOND_LOOK_DIFFERS = (
+        'second-look-differs', levels.WARNING, None, True,
+        'the second look found something else')
+    TIMED_OUT = (
+        'timed-out', levels.WARNING, None, True,
+        '[bdm_cleanup] timeout is exceeded; the next cleanup of the server '
+        'tries again')
+    REBOOT_LOST = (
+        'reboot-lost', levels.WARNING, None, True,
+        'the server is no longer in a hard reboot on this host')
+    START_LOST = (
+        'start-lost', levels.WARNING, None, True,
+        'the server is not being started on this host')
+    MOVE_LOST = (
+        'move-lost', levels.WARNING, None, True,
+        'the server is no longer in this operation on this host')
+    GUEST_RUNNING = (
+        'guest-running', levels.WARNING, None, True,
+        'the guest is not off; a hard reboot powers it off and cleans up')
+    # It would be killed between two steps.
+    SHUTTING_DOWN = (
+        'shutting-down', levels.INFO, None, True,
+        'nova-compute is shutting down; the next cleanup of the server '
+        'removes it')
+    JOURNAL_UNWRITABLE = (
+        'journal-unwritable', levels.WARNING, None, True,
+        'the removal cannot be recorded in the journal')
 
     # Why no decision was possible, or a step was not possible.
-    NOT_LOOKED_AT = 'not-looked-at', levels.WARNING, None, True
+    NOT_LOOKED_AT = (
+        'not-looked-at', levels.WARNING, None, True,
+        'Cinder answers too slowly for a volume of the server')
     CANNOT_SEE_PROJECT = (
-        'cannot-see-project', levels.WARNING, Remedy.PERSON, True)
-    CINDER_UNKNOWN = 'cinder-unknown', levels.WARNING, None, True
+        'cannot-see-project', levels.WARNING, Remedy.PERSON, True,
+        'the credentials do not show the volumes of the server')
+    CINDER_UNKNOWN = (
+        'cinder-unknown', levels.WARNING, None, True,
+        'Cinder gave no usable answer')
     SERVICE_TOKEN_REQUIRED = (
-        'service-token-required', levels.WARNING, None, True)
-    STEP_FAILED = 'step-failed', levels.WARNING, None, True
+        'service-token-required', levels.WARNING, None, True,
+        'Cinder requires a service token')
+    STEP_FAILED = (
+        'step-failed', levels.WARNING, None, True,
+        'an earlier step of the same disk, or the second look, failed')
 
     @property
     def passes(self) -> bool:

@@ -48,7 +48,6 @@ class Text(Generic[Result]):
 
     cell: str
     outcome: Result
-    words: str
 
 
 def first(rows: Iterable[Row[Facts, Result]],

@@ -18,7 +18,7 @@ from oslo_log import log as logging
 from oslo_utils import strutils
 
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger
-from nova_bdm_cleanup.rules import facts, guards
+from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.reasons import Reason
 
 #: Operators' log filters use this name, which stays if the module is moved.
@@ -77,7 +77,7 @@ class LogLines:
                     why.level, 'withheld', finding.reason,
                     '%s; not acted on (%s): %s' % (
                         finding.explanation, why,
-                        finding.obstacle or guards.WORDS.get(why, why)),
+                        finding.obstacle or why.words),
                     finding)
             elif not finding.is_due:
                 self._line(finding.reason.level, 'kept', finding.reason,

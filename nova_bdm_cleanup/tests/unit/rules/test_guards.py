@@ -8,7 +8,7 @@ from typing import Any
 
 import testscenarios
 
-from nova_bdm_cleanup.rules import facts, guards
+from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.facts import Ending, WitnessAnswer
 from nova_bdm_cleanup.rules.reasons import DANGLING, Reason, REMOVED
 from nova_bdm_cleanup.tests.unit import base, make
@@ -189,10 +189,3 @@ class AttachmentLimitTest(base.TestCase):
              'more stale attachments than [bdm_cleanup] max_removals would be '
              'deleted; none is deleted'},
             {f.obstacle for f in plan.findings})
-
-
-class WordsTest(base.TestCase):
-
-    def test_over_limit_names_the_hourly_limit(self):
-        self.assertIn('max_removals_per_hour',
-                      guards.WORDS[Reason.OVER_LIMIT])

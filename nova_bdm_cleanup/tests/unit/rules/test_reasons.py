@@ -27,6 +27,15 @@ class ReasonTest(base.TestCase):
             self.assertIn(reason.remedy, (None, *Remedy))
             self.assertIsInstance(reason.is_in_round, bool)
 
+    def test_the_words_do_not_repeat_the_code(self) -> None:
+        found = [reason for reason in Reason if reason.words]
+        self.assertEqual(len(found), len({r.words for r in found}))
+        for reason in found:
+            self.assertGreater(len(reason.words.split()), 3)
+
+    def test_over_limit_names_the_hourly_limit(self) -> None:
+        self.assertIn('max_removals_per_hour', Reason.OVER_LIMIT.words)
+
     def test_a_round_leaves_out_what_is_healthy_or_in_flight(self) -> None:
         self.assertEqual(
             {Reason.HEALTHY, Reason.ATTACH_IN_FLIGHT,

@@ -78,6 +78,8 @@ class DocumentedTest(base.TestCase):
                 [line[-2:] for line in lines])
             self.assertEqual(len(lines), len({line[:-1] for line in lines}))
             for row in rows(decisions):
+                if isinstance(row, table.Text):
+                    continue
                 # A row with a finding has words for the log.
                 self.assertEqual(
                     getattr(row.outcome, 'action', None) not in (

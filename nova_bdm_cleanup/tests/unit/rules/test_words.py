@@ -35,7 +35,7 @@ def found_rules() -> Iterator[Rule]:
         for call in ast.walk(ast.parse(path.read_text('utf-8'))):
             if not (isinstance(call, ast.Call)
                     and isinstance(call.func, ast.Name)
-                    and call.func.id in ('Row', 'Text')):
+                    and call.func.id == 'Row'):
                 continue
             words = call.args[-1]
             if isinstance(words, ast.Constant) and re.sub(

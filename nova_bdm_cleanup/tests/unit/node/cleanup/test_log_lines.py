@@ -12,7 +12,7 @@ import fixtures
 import testscenarios
 
 from nova_bdm_cleanup.node.cleanup import log_lines, triggers
-from nova_bdm_cleanup.rules import facts, guards
+from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.tests.unit import base, make
 from nova_bdm_cleanup.tests.unit.node.cleanup import fakes
@@ -97,7 +97,7 @@ class WithheldTest(AuditTestCase):
     scenarios = [
         (why.value, {
             'why': why, 'level': logging.getLevelName(why.level)})
-        for why in guards.WORDS]
+        for why in Reason if why.words]
 
     def test_line_has_code_and_words_of_the_reason(self):
         self.audit.plan(facts.Plan((
