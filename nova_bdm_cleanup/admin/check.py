@@ -26,7 +26,11 @@ from nova_bdm_cleanup import files, terminal
 from nova_bdm_cleanup.admin import configuration
 from nova_bdm_cleanup.admin.status import State, status_of
 from nova_bdm_cleanup.node import options, validation
-from nova_bdm_cleanup.node.auth_section import auth_section, has_credentials
+from nova_bdm_cleanup.node.auth_section import (
+    auth_section,
+    has_credentials,
+    missing_credentials,
+)
 from nova_bdm_cleanup.node.option_group import GROUP
 from nova_bdm_cleanup.node.store.database import Database, StoreError
 from nova_bdm_cleanup.openstack import answers, errors
@@ -186,11 +190,9 @@ class Checks(upgradecheck.UpgradeCommands):
 
     def credentials(self) -> _Found:
         """Check that nova-compute has credentials of its own for Cinder."""
-        return None if self._has_credentials else (
-            Code.FAILURE,
-            'set [%s] auth_type and its options, for a user with the '
-            'admin role; without them, nothing is removed in a reboot that '
-            'another project requests' % auth_section(self._conf, 'cinder'))
+        missing = missing_credentials(self._conf)
+        return (Code.FAILURE, 'the plugin stays off: %s'
+                % '; '.join(missing)) if missing else None
 
     def service_token(self) -> _Found:
         """Check that a service token is sent which Cinder accepts."""

@@ -4,6 +4,9 @@
 ``[cinder] auth_section`` may name another section, as in keystoneauth.
 openstack-ansible names ``keystone_authtoken``, whose options nova-compute does
 not register: without them, Nova has no credentials for Cinder.
+
+Nothing here sends a request: a Keystone that is down when nova-compute starts
+is no lack of credentials.
 """
 
 from __future__ import annotations
@@ -26,3 +29,11 @@ def auth_section(conf: cfg.ConfigOpts, group: str) -> str:
 def has_credentials(conf: cfg.ConfigOpts, group: str) -> bool:
     """Return whether there are credentials for a group."""
     return conf[auth_section(conf, group)].auth_type is not None
+
+
+def missing_credentials(conf: cfg.ConfigOpts) -> list[str]:
+    """Return what to set if there are no credentials for Cinder."""
+    return [] if has_credentials(conf, 'cinder') else [
+        '[%s] auth_type is not set, and Cinder shows every project only to '
+        'credentials of Nova\'s own: set auth_type and its options, for a '
+        'user with the admin role' % auth_section(conf, 'cinder')]

@@ -14,7 +14,6 @@ from nova_bdm_cleanup.node.audit.cinder import AuditCinder
 from nova_bdm_cleanup.node.audit.rounds import HostServer
 from nova_bdm_cleanup.node.instance import mapping_of, server_of
 from nova_bdm_cleanup.node.neighbours import Neighbours
-from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.api import Api, Budget
 from nova_bdm_cleanup.openstack.cinder import NOVA_CONF, VOLUME_MICROVERSION
 from nova_bdm_cleanup.openstack.deadline import Deadline
@@ -57,18 +56,10 @@ class NovaNode:
 
     def cinder(self, seconds: float) -> AuditCinder:
         return AuditCinder(Api(
-            'Cinder', VOLUME_MICROVERSION, self._connect, NOVA_CONF,
-            Deadline(seconds, option='timeout for one request'),
-            self._budget), sees_all=True)
-
-    def _connect(self) -> Any:
-        """Return the function that sends a request, as the service user."""
-        if not credentials.is_service():
-            raise errors.ProjectHidden(
-                'nova.conf has no credentials for Cinder: set [cinder] '
-                'auth_type and its options')
-        return credentials.client(
-            credentials.service_context(self._context)).request
+            'Cinder', VOLUME_MICROVERSION, lambda: credentials.client(
+                credentials.service_context(self._context)).request,
+            NOVA_CONF, Deadline(seconds, option='timeout for one request'),
+            self._budget))
 
     def witnesses(self, server: str) -> Iterable[str]:
         return Neighbours(self._context, self._instances[server],

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The credentials with which a cleanup asks Cinder, and what they can see.
+"""The credentials with which Cinder is asked: always those in ``[cinder]``.
 
 Cinder's lists are scoped to the project of the token.  An administrator who
 reboots another project's server sees none of its attachments, even if they are
-healthy.  So the service's own credentials are used if there are any, and the
-user's token only for a server of the same project.
+healthy.  So the token of the user who requests an operation is never used.
 """
 
 from __future__ import annotations
@@ -17,8 +16,6 @@ from nova import context as nova_context
 import nova.conf
 from nova.volume import cinder as nova_cinder
 
-from nova_bdm_cleanup.node.auth_section import has_credentials
-from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.api import Api
 from nova_bdm_cleanup.openstack.cinder import (
     Cinder,
@@ -26,43 +23,20 @@ from nova_bdm_cleanup.openstack.cinder import (
     VOLUME_MICROVERSION,
 )
 from nova_bdm_cleanup.openstack.deadline import Deadline
-from nova_bdm_cleanup.rules import spelling
 
 CONF = nova.conf.CONF
 
 
-def cinder_for(context: Any, instance: Any, deadline: Deadline,
+def cinder_for(context: Any, deadline: Deadline,
                finds_stale: bool = True) -> Cinder:
-    """Return Cinder with the credentials of this cleanup.
+    """Return Cinder for one cleanup.
 
     :param context: the context of the reboot or start
     :param finds_stale: whether to find attachments that no mapping names
     """
-    api = Api('Cinder', VOLUME_MICROVERSION,
-              lambda: client(context_for(context, instance)).request,
-              NOVA_CONF, deadline)
-    return Cinder(api, sees_all=is_service(), finds_stale=finds_stale)
-
-
-def context_for(context: Any, instance: Any) -> Any:
-    """Return the context with which Nova's own code asks Cinder.
-
-    :raises ProjectHidden: when no credentials see the server's volumes
-    """
-    if is_service():
-        return service_context(context)
-    if context.auth_token and context.project_id and spelling.is_same(
-            context.project_id, instance.project_id):
-        return context
-    raise errors.ProjectHidden(
-        'the project of the server did not make this request, and nova.conf '
-        'has no credentials for Cinder: set [cinder] auth_type and its '
-        'options')
-
-
-def is_service() -> bool:
-    """Return whether Cinder is asked with the credentials of the service."""
-    return has_credentials(CONF, 'cinder')
+    return Cinder(Api('Cinder', VOLUME_MICROVERSION,
+                      lambda: client(service_context(context)).request,
+                      NOVA_CONF, deadline), finds_stale)
 
 
 def service_context(context: Any) -> Any:

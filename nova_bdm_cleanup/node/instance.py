@@ -320,7 +320,7 @@ class NovaInstance:
                 bdm.device_name or '', encryption=encryption)
 
     def _asking(self) -> Any:
-        return credentials.context_for(self._context, self._instance)
+        return credentials.service_context(self._context)
 
     def _sharing(self, volume_id: str) -> Mapping[str, Any]:
         """Return the volume as os-brick needs it to decide on its lock."""

@@ -88,7 +88,7 @@ class InstanceCleanup:
         self.observes = settings.policy.observe
         self.host = NovaInstance(manager, context, instance, deadline, trigger)
         self.cinder = credentials.cinder_for(
-            context, instance, deadline, trigger.finds_stale)
+            context, deadline, trigger.finds_stale)
         self._counters = options.counters(CONF)
         self.lines = log_lines.LogLines(
             instance, context.request_id, trigger, self._counters)
@@ -115,8 +115,7 @@ class InstanceCleanup:
             self._boot.asked_in_vain(
                 self.cleaner.unanswered,
                 lambda seconds: credentials.cinder_for(
-                    self._context, self._instance,
-                    Deadline(seconds, option=SHARE)))
+                    self._context, Deadline(seconds, option=SHARE)))
         return not_connected
 
     def preview(self, bdms: Any) -> cleaner.Assessment:

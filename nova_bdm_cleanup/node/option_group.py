@@ -34,6 +34,9 @@ What the plugin does with dangling block device mappings and stale attachments
 in a hard reboot of a server, and in the other operations that ``triggers``
 names.
 
+``observe`` and ``enforce`` need credentials in ``[cinder]`` that see every
+project.
+
 Start with ``observe`` to read in the log what would be removed, then change to
 ``enforce``. Restart nova-compute after changing it.
 """)

@@ -53,11 +53,11 @@ OPTS: list[cfg.Opt] = [
 Refuse to start nova-compute when the plugin is on but cannot work.
 
 The plugin installs itself only into a Nova whose methods and signatures it
-knows, and only with valid options. Otherwise it logs one CRITICAL line, leaves
-Nova as it is, and nova-compute starts without it. Set this to ``true`` where
-such a compute node must not go into service. It has no effect where the
-package is not installed, for example after an upgrade: then nothing of it is
-loaded.
+knows, and only with valid options and with credentials in ``[cinder]``.
+Otherwise it logs one CRITICAL line, leaves Nova as it is, and nova-compute
+starts without it. Set this to ``true`` where such a compute node must not go
+into service. It has no effect where the package is not installed, for example
+after an upgrade: then nothing of it is loaded.
 """),
     cfg.ListOpt(
         'triggers',
@@ -183,8 +183,7 @@ no audit.
 An audit changes nothing. It asks Cinder for all volumes that the mappings of
 this host name, 60 in a request, and once more for each disk that looks wrong.
 A finding that two consecutive audits see is logged once, and once more when it
-is gone. Each host starts at its own second, so that not all ask at once. It
-needs the credentials in ``[cinder]``.
+is gone. Each host starts at its own second, so that not all ask at once.
 """),
     cfg.StrOpt(
         'metrics_file',

@@ -11,7 +11,7 @@ from oslo_log import log as logging
 from nova_bdm_cleanup import VERSION
 from nova_bdm_cleanup.node import options, process_record, validation
 from nova_bdm_cleanup.node.audit import metrics
-from nova_bdm_cleanup.node.auth_section import auth_section, has_credentials
+from nova_bdm_cleanup.node.auth_section import missing_credentials
 from nova_bdm_cleanup.node.option_group import GROUP
 from nova_bdm_cleanup.node.store.database import Database, StoreError
 
@@ -52,7 +52,7 @@ def _start(conf: cfg.ConfigOpts) -> None:
 
         from nova_bdm_cleanup.node.hooks import installation, requirements
 
-        problems = requirements.differences()
+        problems = [*missing_credentials(conf), *requirements.differences()]
     if problems:
         _refuse(conf, _OFF % '; '.join(problems))
         validation.forget_wrong_values(conf)
@@ -66,7 +66,7 @@ def _start(conf: cfg.ConfigOpts) -> None:
                     % (word, '; '.join(found)))
     words = [word for word, found in differences.items() if not found]
     _check_store(conf)
-    _warn_of_credentials(conf)
+    _check_service_token(conf)
     for text in options.without_effect(conf):
         LOG.warning('bdm-cleanup: %s', text)
     active = 'bdm-cleanup %s is active in Nova %s: %s' % (
@@ -110,13 +110,8 @@ def _check_store(conf: cfg.ConfigOpts) -> None:
             raise StartRefused(text) from exc
 
 
-def _warn_of_credentials(conf: cfg.ConfigOpts) -> None:
-    if not has_credentials(conf, 'cinder'):
-        LOG.warning(
-            'bdm-cleanup: [%s] auth_type is not set. In reboots and '
-            'starts that another project requests or nova-compute resumes, '
-            'nothing is removed (cannot-see-project)',
-            auth_section(conf, 'cinder'))
+def _check_service_token(conf: cfg.ConfigOpts) -> None:
+    """Log if Cinder may refuse to delete attachments."""
     if not conf.service_user.send_service_user_token:
         LOG.warning(
             'bdm-cleanup: [service_user] send_service_user_token is not true. '

@@ -76,21 +76,20 @@ class Cinder:
     A question raises ApiError when it went unanswered, a change when it cannot
     be known to be done, and each TimedOut when the time is over.
 
-    :param sees_all: the credentials are an administrator's and see every
-        project; otherwise they see one
     :param finds_stale: attachments that no mapping names are of interest, too:
         where all else is in order that takes one more request
     """
 
+    #: The credentials are an administrator's and see every project: those of
+    #: nova.conf must.  Otherwise they see one.
+    sees_all = True
+
     #: The last answer about a witness; None: not asked yet.
     _witness: facts.WitnessAnswer | None = None
 
-    def __init__(self, api: Api, sees_all: bool = False,
-                 finds_stale: bool = True) -> None:
+    def __init__(self, api: Api, finds_stale: bool = True) -> None:
         self._api = api
         self._finds_stale = finds_stale
-        #: Whether the credentials see every project.
-        self.sees_all = sees_all
 
     # One server
 
@@ -133,19 +132,6 @@ class Cinder:
 
         return self._api.in_time('asking Cinder', ask)
 
-    def prove_admin(self, is_needed: bool = False) -> bool:
-        """Find out whether this Cinder shows every project, and use it.
-
-        Cinder silently limits the lists of all other users to one project.
-
-        :raises Refused: when it does not, and is needed to
-        """
-        self.sees_all = self._is_admin()
-        if is_needed and not self.sees_all:
-            raise errors.Refused('Cinder does not show all projects to these '
-                                 'credentials; this needs the admin role')
-        return self.sees_all
-
     def missing_rule(self) -> str | None:
         """Return a rule of Cinder's policy that keeps answers from these
         credentials; None: none is found.
@@ -159,18 +145,16 @@ class Cinder:
             return _LIST_RULE
         except errors.BadRequest:
             return _ALL_PROJECTS_RULE
-        self.sees_all = True
         samples: dict[str, Volume] = {}
-        for volume in map(self._parsed, self._records(
+        for volume in map(parse_volume, self._records(
                 '/volumes/detail', 'volumes',
                 {'all_tenants': '1', 'limit': str(_MAX_SAMPLES)})):
             if volume.project is None:
                 return _PROJECT_RULE
             samples.setdefault(volume.project, volume)
-        try:
-            for volume in itertools.islice(samples.values(), 2):
-                self.volume(volume.id)
-        except errors.ProjectHidden:
+        if any(self._volume_by_id(volume) is None and self._is_listed(volume)
+               for volume in itertools.islice(
+                   (each.id for each in samples.values()), 2)):
             return _GET_RULE
         return None
 
@@ -225,9 +209,6 @@ class Cinder:
                  attachment_id: str | None) -> bool | None:
         """Return whether a volume is attached to a server; None: unknown.
 
-        Credentials of one project cannot prove that something is gone: what
-        the mapping says is taken for true then.
-
         :param attachment_id: what the mapping names
         """
         def ask() -> bool | None:
@@ -247,8 +228,7 @@ class Cinder:
             return False if volume.status in facts.FREE or (
                 volume.status == 'in-use' and users) else None
 
-        return not self.sees_all or self._api.in_time(
-            'asking Cinder about a neighbour', ask)
+        return self._api.in_time('asking Cinder about a neighbour', ask)
 
     def _glance(self, server_id: str, bdms: Sequence[Bdm],
                 project: str | None) -> Answers | None:
@@ -412,7 +392,7 @@ class Cinder:
                 found = [self._parsed(r) for r in self._records(
                     '/volumes/detail', 'volumes', _with_ids(batch))]
             except errors.BadRequest as exc:
-                raise errors.Refused(
+                raise errors.ProjectHidden(
                     '%s; it finds volumes by id for administrators only: %s'
                     % (exc, self._api.advice.role), exc.status) from exc
             yield from (v for v in found if v.id in batch)
@@ -421,10 +401,12 @@ class Cinder:
         """Parse a volume, and check that the credentials see all projects.
 
         To other credentials a volume of another project looks like one that
-        does not exist, and nothing else in Cinder's answers tells.
+        does not exist, and nothing else in Cinder's answers tells.  Without
+        the project of a volume it is not known whether its attachments count.
         """
         volume = parse_volume(record)
-        if self.sees_all and _ADMINS_FIELD not in record:
+        if self.sees_all and (_ADMINS_FIELD not in record
+                              or volume.project is None):
             raise self._hidden()
         return volume
 
@@ -465,17 +447,19 @@ class Cinder:
         Cinder answers 404, too, where its policy does not let the user read a
         volume that it lets the user list.
 
-        :raises ProjectHidden: when a list shows the volume all the same
+        :raises BadAnswer: when a list shows the volume all the same
         """
         found = self._volume_by_id(volume_id)
-        if found is None and self.sees_all and any(
-                self._in_batches([volume_id])):
-            raise errors.ProjectHidden(
+        if found is None and self.sees_all and self._is_listed(volume_id):
+            raise errors.BadAnswer(
                 'Cinder lists volume %s, and answers 404 when asked for it by '
                 'its ID: unless it was just deleted, the rule %s of Cinder\'s '
                 'policy hides it: %s' % (
                     volume_id, _GET_RULE, self._api.advice.role))
         return found
+
+    def _is_listed(self, volume_id: str) -> bool:
+        return any(self._in_batches([volume_id]))
 
     def _volume_by_id(self, volume_id: str) -> Volume | None:
         """Return a volume; None: Cinder does not show it."""

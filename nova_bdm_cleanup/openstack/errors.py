@@ -55,7 +55,7 @@ class Forbidden(Refused):
 
 
 class ProjectHidden(Refused):
-    """The credentials at hand cannot see the project of the server."""
+    """The credentials do not see every project, or not that of a server."""
 
 
 class ServiceTokenRequired(Refused):

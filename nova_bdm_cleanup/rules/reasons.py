@@ -104,7 +104,10 @@ class Reason(Code):
     HALF_MOVED = 'half-moved', levels.WARNING, Remedy.PERSON, True
     STUCK = 'stuck', levels.WARNING, Remedy.RELEASE, True
 
-    # Only an audit of the whole cloud finds these.
+    # Only the commands find these.
+    # Credentials of one project do not show enough to decide.
+    CANNOT_SEE_PROJECT = (
+        'cannot-see-project', levels.WARNING, Remedy.PERSON, True)
     # An attachment of a server that Nova does not know.
     SERVER_GONE = 'server-gone', levels.WARNING, Remedy.RELEASE, True
     # The volume is in use, but neither Nova nor an attachment names a server.
@@ -167,9 +170,6 @@ class Reason(Code):
     NOT_LOOKED_AT = (
         'not-looked-at', levels.WARNING, None, True,
         'Cinder answers too slowly for a volume of the server')
-    CANNOT_SEE_PROJECT = (
-        'cannot-see-project', levels.WARNING, Remedy.PERSON, True,
-        'the credentials do not show the volumes of the server')
     CINDER_UNKNOWN = (
         'cinder-unknown', levels.WARNING, None, True,
         'Cinder gave no usable answer')
@@ -189,8 +189,12 @@ class Reason(Code):
         return self.remedy is Remedy.WAIT
 
 
-#: The reasons that only ``openstack bdm audit`` finds; no log line has them.
-ONLY_IN_CLOUD = frozenset((Reason.SERVER_GONE, Reason.VOLUME_UNREFERENCED))
+#: The reasons that only the commands find; no log line has them.
+ONLY_IN_CLOUD = frozenset((
+    Reason.CANNOT_SEE_PROJECT,
+    Reason.SERVER_GONE,
+    Reason.VOLUME_UNREFERENCED,
+))
 
 #: The reasons that no table of rules gives.
 WITHOUT_RULE = frozenset((Reason.EVACUATED,))

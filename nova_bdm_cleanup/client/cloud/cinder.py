@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 import itertools
 
-from nova_bdm_cleanup.openstack import answers
+from nova_bdm_cleanup.openstack import answers, errors
 from nova_bdm_cleanup.openstack.cinder import (
     Cinder,
     PAGE,
@@ -20,7 +20,25 @@ _MAX_CLOUD_WITNESSES = 60
 
 
 class CloudCinder(Cinder):
-    """The Cinder client that reads whole lists."""
+    """The Cinder client that reads whole lists.
+
+    Until :meth:`prove_admin` it takes its credentials to see one project.
+    """
+
+    sees_all = False
+
+    def prove_admin(self, is_needed: bool = False) -> bool:
+        """Find out whether this Cinder shows every project, and use it.
+
+        Cinder silently limits the lists of all other users to one project.
+
+        :raises Refused: when it does not, and is needed to
+        """
+        self.sees_all = self._is_admin()
+        if is_needed and not self.sees_all:
+            raise errors.Refused('Cinder does not show all projects to these '
+                                 'credentials; this needs the admin role')
+        return self.sees_all
 
     def attachments(self, project: str | None = None,
                     volume: str | None = None

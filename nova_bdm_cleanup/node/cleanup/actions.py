@@ -307,7 +307,6 @@ def reason_of(error: Exception, trigger: Trigger) -> Reason:
             (TimedOut, Reason.TIMED_OUT),
             (ports.RebootLost, trigger.lost),
             (ports.ShuttingDown, Reason.SHUTTING_DOWN),
-            (errors.ProjectHidden, Reason.CANNOT_SEE_PROJECT),
             (errors.ServiceTokenRequired, Reason.SERVICE_TOKEN_REQUIRED),
             (errors.ApiError, Reason.CINDER_UNKNOWN)):
         if isinstance(error, kind):

@@ -3,13 +3,15 @@
 
 Every line reads ``bdm-cleanup: event=... reason=... volume=... attachment=...
 device=... request_id=...: plain words``.  INFO says what was done or is under
-way, WARNING what was withheld or needs a person, ERROR a dangling root disk.
+way, WARNING what was withheld or needs a person, ERROR a dangling root disk,
+CRITICAL, once, that the credentials do not see every project.
 No line carries connection information.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging as levels
 import re
 from typing import Any
@@ -18,6 +20,7 @@ from oslo_log import log as logging
 from oslo_utils import strutils
 
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger
+from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.reasons import Reason
 
@@ -30,6 +33,9 @@ _CEPH_KEY = re.compile(r'\bAQ[A-Za-z0-9+/]{30,}={0,2}')
 #: A traceback up to the line that names the error.
 _TRACEBACK = re.compile(r'^([ \t]*)Traceback \(most recent call last\):\n'
                         r'(?:\1 .*\n)*', re.MULTILINE)
+
+#: Counts the errors that say that the credentials do not see every project.
+_hidden = itertools.count()
 
 
 class Counters:
@@ -139,7 +145,7 @@ class LogLines:
                step: str, error: object) -> None:
         """Log that a step failed; the next cleanup tries again."""
         self._count(reason)
-        self._line(levels.WARNING, 'failed', reason,
+        self._line(_level_of(error), 'failed', reason,
                    '%s: %s; left as it is, %s'
                    % (step, masked(error), self.trigger.next_try), finding)
 
@@ -149,7 +155,7 @@ class LogLines:
         :param then: what follows, if it is not that Nova goes on
         """
         self._count(reason)
-        self._line(levels.WARNING, 'skipped', reason,
+        self._line(_level_of(error), 'skipped', reason,
                    '%s; nothing is changed, %s'
                    % (masked(error), then or self.trigger.goes_on))
 
@@ -232,8 +238,9 @@ class LogLines:
         :param is_new: the round before did not fail
         """
         self._count(reason)
-        self._line(levels.WARNING if is_new else levels.DEBUG, 'not-audited',
-                   reason, '%s; %s' % (masked(error), then))
+        self._line(_level_of(error, levels.WARNING if is_new
+                             else levels.DEBUG),
+                   'not-audited', reason, '%s; %s' % (masked(error), then))
 
     def _count(self, reason: Reason, number: int = 1) -> None:
         self.counters.count_refusals(reason, self.trigger.name, number)
@@ -253,6 +260,16 @@ class LogLines:
              'request_id': self.request_id or '-',
              'text': text},
             instance=self.instance)
+
+
+def _level_of(error: object, otherwise: int = levels.WARNING) -> int:
+    """Return the level of a line about an error.
+
+    Without credentials that see every project the plugin does nothing at all,
+    as if it were off: that is critical, once in this nova-compute.
+    """
+    return (levels.CRITICAL if isinstance(error, errors.ProjectHidden)
+            and not next(_hidden) else otherwise)
 
 
 def masked(error: object) -> str:

@@ -43,7 +43,7 @@ LESS: dict[str, tuple[Iterable[str], str]] = {
     'volume:get_all': (EVERYTHING, 'volume:get_all'),
     'volume:get': (('available', 'elsewhere'), 'volume:get'),
     'volume_extension:volume_tenant_attribute': (
-        ('stale', 'reserved'), 'volume_extension:volume_tenant_attribute'),
+        EVERYTHING, 'volume_extension:volume_tenant_attribute'),
     'volume:attachment_delete': (('stale', 'reserved'), 'attachments'),
     'volume:attachment_complete': (('reserved',), 'attachments')}
 #: The rules without which the user may do more.
@@ -107,8 +107,7 @@ class SubsetTest(PolicyTestCase):
         """Return the answers to all questions; None: there is none."""
         connection = self.cloud.cinder.client(caller, service=True).client
         asked = AuditCinder(Api('Cinder', VOLUME_MICROVERSION,
-                                lambda: connection.request, NOVA_CONF),
-                            sees_all=True)
+                                lambda: connection.request, NOVA_CONF))
         return [self.answer(question, asked) for question in self.questions]
 
     @staticmethod

@@ -3,39 +3,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+
+import fixtures
 from keystoneauth1 import loading as ks_loading
 from oslo_config import cfg
 
+from nova_bdm_cleanup.node.cleanup import log_lines
 from nova_bdm_cleanup.tests.cloud import cinder, fixture, identity, standin
 from nova_bdm_cleanup.tests.functional import scenario
 
 
-class _CallersTestCase(scenario.ThreeDisks):
-
-    def check_healthy(self, **arguments):
-        view = self.reboot(self.server, **arguments)
-        self.assert_nothing_done(view)
-        self.assertEqual([], self.log_lines(self.server))
-
-    def check_skipped(self, view):
-        skipped, = self.log_lines(self.server)
-        self.assertEqual(('WARNING', 'skipped', 'cannot-see-project'),
-                         (skipped.level, skipped.event, skipped.reason))
-        self.assertIn('[cinder] auth_type', skipped.text)
-        self.assert_nothing_done(view)
-        for volume in self.server.volumes:
-            self.assertTrue(view.has_disk(volume))
-        self.assertEqual(1, len(view.attachments_of(self.reset)))
-
-    def restart_after_crash(self):
-        """Restart a nova-compute that was killed in a reboot."""
-        self.cloud.change(self.server, task_state='reboot_pending_hard')
-        self.start_recording()
-        self.cloud.restart_compute()
-        return self.look(self.server)
-
-
-class CallersTest(_CallersTestCase):
+class CallersTest(scenario.ThreeDisks):
     """``[cinder]`` credentials and a service token, as recommended."""
 
     def test_reboot_by_owner_uses_the_service_credentials(self):
@@ -48,7 +28,9 @@ class CallersTest(_CallersTestCase):
             self.assertTrue(request.has_service_token)
 
     def test_administrator_of_another_project(self):
-        self.check_healthy(by=self.cloud.admin)
+        view = self.reboot(self.server, by=self.cloud.admin)
+        self.assert_nothing_done(view)
+        self.assertEqual([], self.log_lines(self.server))
         self.damage_both()
         self.check_removed(self.reboot(self.server, by=self.cloud.admin))
 
@@ -62,12 +44,16 @@ class CallersTest(_CallersTestCase):
 
     def test_reboot_resumed_by_nova_compute(self):
         self.damage_both()
-        self.check_removed(self.restart_after_crash(), by_api=False)
+        # That of a nova-compute that was killed.
+        self.cloud.change(self.server, task_state='reboot_pending_hard')
+        self.start_recording()
+        self.cloud.restart_compute()
+        self.check_removed(self.look(self.server), by_api=False)
         self.assertEqual({identity.NOVA},
                          {each.caller for each in self.plugin_requests()})
 
 
-class AuthSectionTest(_CallersTestCase):
+class AuthSectionTest(scenario.ThreeDisks):
     """Credentials in another section, as openstack-ansible writes them."""
 
     @classmethod
@@ -99,39 +85,30 @@ class AuthSectionTest(_CallersTestCase):
                          {each.caller for each in self.plugin_requests()})
 
 
-class WithoutCredentialsTest(_CallersTestCase):
-    """No credentials for Cinder in nova.conf: the user's token decides."""
+class CredentialsOfOneProjectTest(scenario.ThreeDisks):
+    """A user in ``[cinder]`` to whom other projects' disks look gone."""
 
-    ARGUMENTS = {'cinder_credentials': False}
+    ARGUMENTS = {'nova_options': {
+        'cinder': {'token': dataclasses.replace(
+            identity.NOVA, roles=('service', *identity.MEMBER)).token}}}
 
-    def test_token_of_owner_is_used_without_credentials(self):
-        self.check_healthy()
+    def test_every_reboot_is_skipped_and_the_first_is_critical(self):
+        self.useFixture(fixtures.MockPatchObject(
+            log_lines, '_hidden', itertools.count()))
         self.damage_both()
-        self.check_removed(self.reboot(self.server))
-        for request in self.cloud.proxy.requests:
-            self.assertEqual(self.cloud.owner, request.caller)
-            self.assertTrue(request.has_service_token)
-
-    def test_owner_of_a_deleted_volume(self):
-        """Keep it: to the owner, another project's volume looks deleted."""
-        self.cloud.lose_volume(self.server, self.lost)
-        self.cloud.reset_status(self.reset)
-        view = self.reboot(self.server)
-        self.assert_finding(self.server, self.lost,
-                            ('WARNING', 'kept', 'cannot-see-project'))
-        self.assert_dangling(view, self.lost)
-        self.assert_removed(view, self.reset, 'volume-available',
-                            (self.attachment.id,))
-
-    def test_no_credentials_for_the_project(self):
-        self.damage_both()
-        self.check_skipped(self.reboot(self.server, by=self.cloud.admin))
-        self.assertEqual([], self.plugin_requests())
-        self.check_skipped(self.restart_after_crash())
-        self.assertEqual([], self.requests())
+        for level in ('CRITICAL', 'WARNING'):
+            view = self.reboot(self.server)
+            skipped, = self.log_lines(self.server)
+            self.assertEqual((level, 'skipped', 'cinder-unknown'),
+                             (skipped.level, skipped.event, skipped.reason))
+            self.assertIn('[cinder] need the admin role', skipped.text)
+            self.assert_nothing_done(view)
+            for volume in self.server.volumes:
+                self.assertTrue(view.has_disk(volume))
+            self.assertEqual(1, len(view.attachments_of(self.reset)))
 
 
-class WithoutServiceTokenTest(_CallersTestCase):
+class WithoutServiceTokenTest(scenario.ThreeDisks):
     """A Cinder that deletes only attachments that Nova does not know."""
 
     ARGUMENTS = {'service_token': False}

@@ -8,6 +8,7 @@ import pathlib
 import re
 import subprocess
 import sys
+from typing import Any
 
 import fixtures
 from nova.compute import manager
@@ -20,7 +21,7 @@ from nova_bdm_cleanup.node.cleanup import triggers
 from nova_bdm_cleanup.node.hooks import installation, requirements, table
 from nova_bdm_cleanup.node.options import triggers_of
 from nova_bdm_cleanup.node.store.database import Database
-from nova_bdm_cleanup.tests.cloud import fixture
+from nova_bdm_cleanup.tests.cloud import cinder, fixture, identity, standin
 from nova_bdm_cleanup.tests.functional import base
 from nova_bdm_cleanup.tests.unit import base as unit
 
@@ -219,6 +220,12 @@ class ProcessTest(testtools.TestCase):
         self.assertEqual((1, None), (code, report))
         self.assertIn('required = ture in ', log[-1])
 
+    def test_missing_credentials_turn_the_plugin_off(self):
+        self.check_refused(
+            '[cinder]\nauth_section = nowhere\n[bdm_cleanup]\n',
+            'bdm-cleanup is off; Nova is left as it is: [nowhere] auth_type '
+            'is not set')
+
     def test_name_missing_in_nova(self):
         self.check_refused('', 'UNSHELVING', change='name')
 
@@ -248,19 +255,34 @@ class ProcessTest(testtools.TestCase):
         self.assertEqual((1, None), (code, report))
 
 
-class MistypedOptionTest(base.FunctionalTestCase):
+class LoadingTestCase(base.FunctionalTestCase):
+    """The entry point in the process that has the cloud."""
+
+    def load(self) -> None:
+        """Load the plugin as nova-compute does, and start nova-compute."""
+        self.addCleanup(installation.uninstall)
+        with fixtures.MonkeyPatch('sys.modules', {
+                **sys.modules, 'nova.cmd.compute': sys}):
+            loader.Loader.load('bdm_cleanup')
+        self.cloud.restart_compute()
+
+    def check_off(self, *words: str) -> None:
+        """Load the plugin, and check that it stays off."""
+        before = dict(vars(manager.ComputeManager))
+        self.load()
+        self.assertEqual(before, dict(vars(manager.ComputeManager)))
+        line, = self.cloud.log('CRITICAL .*bdm-cleanup')
+        for word in words:
+            self.assertIn(word, line)
+
+
+class MistypedOptionTest(LoadingTestCase):
     """Stock Nova, since a mistyped option turns the plugin off."""
 
     CLOUD = {'nova_options': {'bdm_cleanup': {'modes': 'enforce'}}}
 
     def test_mistyped_option_leaves_the_reboot_to_nova(self):
-        before = dict(vars(manager.ComputeManager))
-        with fixtures.MonkeyPatch('sys.modules', {
-                **sys.modules, 'nova.cmd.compute': sys}):
-            loader.Loader.load('bdm_cleanup')
-        self.assertEqual(before, dict(vars(manager.ComputeManager)))
-        line, = self.cloud.log('CRITICAL .*bdm-cleanup')
-        self.assertIn('modes in ', line)
+        self.check_off('modes in ')
         server = self.cloud.server(fixture.Disk())
         volume, = server.volumes
         # Stock Nova removes only mappings without an attachment.
@@ -268,6 +290,65 @@ class MistypedOptionTest(base.FunctionalTestCase):
         self.cloud.reboot(server)
         self.assertIsNotNone(self.cloud.look(server).block_device(volume))
         self.assertEqual([], self.cloud.log('bdm-cleanup: event='))
+
+
+class WithoutCredentialsTest(LoadingTestCase):
+    """Stock Nova, since nothing shows every project of Cinder."""
+
+    CLOUD = {'cinder_credentials': False,
+             'nova_options': {'bdm_cleanup': {'mode': 'enforce'}}}
+
+    def test_healthy_disk_stays_in_the_reboot_of_an_administrator(self):
+        """Leave it to Nova: the token of the administrator shows no disk, and
+        a neighbour has an old row with the same address.
+        """
+        server, neighbour = (
+            self.cloud.server(fixture.Disk(at_boot=True), name=name)
+            for name in ('server', 'neighbour'))
+        volume, = server.volumes
+        for each in (server, neighbour):
+            self.cloud.change_connection_data(
+                each, *each.volumes, target_lun=5,
+                target_iqn='iqn.2010-10.org.openstack:array')
+        self.cloud.lose_attachment(neighbour, *neighbour.volumes)
+        self.check_off('[cinder] auth_type is not set')
+        self.cloud.reboot(server, by=self.cloud.admin)
+        self.assertEqual([], self.cloud.log('bdm-cleanup: event='))
+        self.assertTrue(self.cloud.look(server).has_disk(volume))
+
+
+class KeystoneDownTest(LoadingTestCase):
+    """Credentials that cannot be tried when nova-compute starts."""
+
+    @classmethod
+    def cloud_arguments(cls) -> dict[str, Any]:
+        keystone = cinder.shared().stand_in
+        keystone.users[identity.NOVA.user] = identity.NOVA
+        return {'cinder_credentials': False, 'nova_options': {
+            'bdm_cleanup': {'mode': 'enforce', 'settle_time': 0},
+            'cinder': {
+                'auth_type': 'password', 'auth_url': keystone.identity_url,
+                'username': identity.NOVA.user,
+                'password': standin.PASSWORD, 'user_domain_id': 'default',
+                'project_id': identity.NOVA.project}}}
+
+    def test_reboot_cleans_up_once_keystone_answers(self):
+        server = self.cloud.server(fixture.Disk())
+        volume, = server.volumes
+        self.cloud.lose_attachment(server, volume)
+        keystone_is_down = fixtures.MockPatchObject(
+            cinder.shared().stand_in, 'authenticate',
+            side_effect=ConnectionError)
+        with keystone_is_down:
+            self.load()
+            self.assertEqual([], self.cloud.log('CRITICAL .*bdm-cleanup'))
+            self.cloud.reboot(server)
+            line, = self.cloud.log('bdm-cleanup: event=skipped')
+            self.assertIn(' WARNING ', line)
+            self.assertIn('reason=cinder-unknown', line)
+            self.assertIsNotNone(self.cloud.look(server).block_device(volume))
+        self.cloud.reboot(server)
+        self.assert_gone(self.cloud.look(server), volume)
 
 
 class InstallationTest(testtools.TestCase):

@@ -338,10 +338,10 @@ class Harness:
 
     # Cinder, and the cleanup
 
-    def cinder_for(self, context: Any, instance: Any, limit: Any,
+    def cinder_for(self, context: Any, limit: Any,
                    finds_stale: bool = True) -> cinder.Cinder:
         fake_api: Any = Api(self.world, limit)
-        return cinder.Cinder(fake_api, sees_all=True, finds_stale=finds_stale)
+        return cinder.Cinder(fake_api, finds_stale)
 
     def with_failures(self, act: Callable[..., Any],
                       looks_again: Callable[..., bool] = lambda *_: False
@@ -525,7 +525,7 @@ def installed_plugin() -> Iterator[Harness]:
         (neighbours, 'timeutils', harness),
         (instance_cleanup, 'Journal', lambda *_: Journal(harness.world)),
         (credentials, 'cinder_for', harness.cinder_for),
-        (credentials, 'context_for', lambda context, instance: context),
+        (credentials, 'service_context', lambda context: context),
         # A mock would take a tenth of the run time.
         (options, 'settings', lambda conf: types.SimpleNamespace(
             policy=harness.world.policy, store='', watches=False)),

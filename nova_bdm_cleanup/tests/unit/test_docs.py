@@ -48,7 +48,7 @@ LINE = re.compile(
 
 #: The same without the fields about one server.
 SHORT = re.compile(
-    r' +(DEBUG|INFO|WARNING|ERROR) '
+    r' +(DEBUG|INFO|WARNING|ERROR|CRITICAL) '
     r'bdm-cleanup: event=(?P<event>\S+) reason=(?P<reason>\S+) \.\.\.: \S')
 
 #: The rest of a section of the runbook, after the first paragraphs and lines.

@@ -143,7 +143,7 @@ class HostTest(CheckCase):
                    '[keystone_authtoken]']
         self.configure(*section, 'auth_url = http://keystone')
         self.expect(Code.FAILURE, 'credentials',
-                    'set [keystone_authtoken] auth_type')
+                    '[keystone_authtoken] auth_type is not set')
         self.configure(*section, 'auth_type = password')
         self.expect(Code.SUCCESS, 'credentials')
 

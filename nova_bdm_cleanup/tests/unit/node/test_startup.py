@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The start of nova-compute: missing credentials, and ``required``."""
+"""The start of nova-compute: credentials, and ``required``."""
 
 from __future__ import annotations
 
@@ -12,40 +12,38 @@ from nova_bdm_cleanup.tests.unit.node import test_options
 
 
 class CredentialsTest(base.TestCase):
-    """A nova-compute without service credentials, which limits cleanups."""
+    """The credentials in nova.conf, which are not tried at the start."""
 
-    def warnings(self, auth_type: str | None, sends: bool) -> str:
-        conf = cfg.ConfigOpts()
-        ks_loading.register_auth_conf_options(conf, 'cinder')
-        conf.register_opt(
-            cfg.BoolOpt('send_service_user_token'), 'service_user')
-        conf([])
-        conf.set_override('auth_type', auth_type, 'cinder')
-        conf.set_override('send_service_user_token', sends, 'service_user')
-        startup._warn_of_credentials(conf)
-        return self.log.output
+    def setUp(self) -> None:
+        super().setUp()
+        self.conf = cfg.ConfigOpts()
+        ks_loading.register_auth_conf_options(self.conf, 'cinder')
+        self.conf([])
 
-    def test_both_are_there(self) -> None:
-        self.assertEqual('', self.warnings('password', True))
-
-    def test_missing_cinder_credentials_are_logged(self) -> None:
-        self.assertIn('[cinder] auth_type is not set',
-                      self.warnings(None, True))
+    def test_missing_cinder_credentials_are_named(self) -> None:
+        [problem] = auth_section.missing_credentials(self.conf)
+        self.assertIn('[cinder] auth_type is not set', problem)
+        self.conf.set_override('auth_type', 'password', 'cinder')
+        self.assertEqual([], auth_section.missing_credentials(self.conf))
 
     def test_credentials_of_auth_section_count(self) -> None:
-        conf = cfg.ConfigOpts()
-        ks_loading.register_auth_conf_options(conf, 'cinder')
-        conf([])
-        conf.set_override('auth_section', 'keystone_authtoken', 'cinder')
-        self.assertFalse(auth_section.has_credentials(conf, 'cinder'))
+        self.conf.set_override('auth_section', 'keystone_authtoken', 'cinder')
+        [problem] = auth_section.missing_credentials(self.conf)
+        self.assertIn('[keystone_authtoken] auth_type is not set', problem)
         # keystonemiddleware may register them as well.
-        ks_loading.register_auth_conf_options(conf, 'keystone_authtoken')
-        conf.set_override('auth_type', 'password', 'keystone_authtoken')
-        self.assertTrue(auth_section.has_credentials(conf, 'cinder'))
+        ks_loading.register_auth_conf_options(self.conf, 'keystone_authtoken')
+        self.conf.set_override('auth_type', 'password', 'keystone_authtoken')
+        self.assertEqual([], auth_section.missing_credentials(self.conf))
 
     def test_missing_service_token_is_logged(self) -> None:
-        self.assertIn('send_service_user_token is not true',
-                      self.warnings('password', False))
+        self.conf.register_opt(
+            cfg.BoolOpt('send_service_user_token'), 'service_user')
+        self.conf.set_override('send_service_user_token', True, 'service_user')
+        startup._check_service_token(self.conf)
+        self.assertEqual('', self.log.output)
+        self.conf.clear_override('send_service_user_token', 'service_user')
+        startup._check_service_token(self.conf)
+        self.assertIn('send_service_user_token is not true', self.log.output)
 
 
 class RequiredTest(test_options.ConfTestCase):

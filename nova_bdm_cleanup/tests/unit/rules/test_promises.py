@@ -362,10 +362,10 @@ class WithheldTest(base.TestCase):
         self.assertEqual(number == 1, bool(plan.due))
 
     @of_any_look
-    def test_nothing_is_missing_or_stale_without_credentials(
+    def test_nothing_is_missing_or_stale_to_a_member(
             self, case: Case) -> None:
-        """Quote "Then no volume counts as missing, and no attachment as
-        stale" (faults).
+        """Quote "So no volume counts as missing, and no attachment as stale"
+        (commands).
         """
         seen = dataclasses.replace(case.seen, sees_all=False)
         for finding in rules.decide(seen, case.policy, make.NOW).due:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
+import itertools
 import logging
 import operator
 import os
@@ -24,6 +25,7 @@ from nova_bdm_cleanup.node.audit.rounds import (
     is_far,
     next_round,
 )
+from nova_bdm_cleanup.node.cleanup import log_lines
 from nova_bdm_cleanup.node.store.findings import FindingStore
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.deadline import TimedOut
@@ -477,15 +479,18 @@ class FailureTest(RoundTestCase):
     scenarios = testscenarios.multiply_scenarios(
         [(name, {'name': name}) for name in (
             'servers', 'cinder', 'volumes', 'look')],
-        [(reason, {'error': error, 'reason': reason})
-         for error, reason in (
+        [(type(error).__name__, {
+            'error': error, 'reason': reason, 'level': level})
+         for error, reason, level in (
              (errors.Unreachable("auth_password='hush-hush'"),
-              'cinder-unknown'),
-             (errors.ProjectHidden('no admin'), 'cannot-see-project'),
-             (TimedOut('too late'), 'timed-out'),
-             (KeyError('odd'), 'step-failed'))])
+              'cinder-unknown', 'WARNING'),
+             (errors.ProjectHidden('no admin'), 'cinder-unknown', 'CRITICAL'),
+             (TimedOut('too late'), 'timed-out', 'WARNING'),
+             (KeyError('odd'), 'step-failed', 'WARNING'))])
 
     def test_failed_rounds_keep_the_findings(self):
+        self.useFixture(fixtures.MockPatchObject(
+            log_lines, '_hidden', itertools.count()))
         uuid = self.node.server(1, disks=2)
         self.node.lose_volume('1-0')
         self.events()
@@ -494,7 +499,7 @@ class FailureTest(RoundTestCase):
         for number in (1, 2, 3):
             [line] = self.round()
             self.assertEqual(
-                ('WARNING' if number == 1 else 'DEBUG', 'not-audited',
+                (self.level if number == 1 else 'DEBUG', 'not-audited',
                  self.reason, ''),
                 FIELDS(line)[:4])
             self.assertIn('the next round is in %d s' % HOUR,

@@ -394,13 +394,10 @@ class Cinder(cinder.Cinder):
     """The Cinder of a world: the requests of a cleanup.
 
     :param service_token: whether deletes are sent with a service token
-    :param sees_all: whether the credentials see every project
     """
 
-    def __init__(self, world: World, service_token: bool = True,
-                 sees_all: bool = True) -> None:
+    def __init__(self, world: World, service_token: bool = True) -> None:
         self._world = world
-        self.sees_all = sees_all
         self._service_token = service_token
 
     def look(self, server_id: str, bdms: Sequence[facts.Bdm],

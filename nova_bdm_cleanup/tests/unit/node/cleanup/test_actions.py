@@ -32,7 +32,7 @@ class ReasonTest(base.TestCase):
         (TimedOut(), Reason.TIMED_OUT),
         (RebootLost(), Reason.REBOOT_LOST),
         (ShuttingDown(), Reason.SHUTTING_DOWN),
-        (errors.ProjectHidden(), Reason.CANNOT_SEE_PROJECT),
+        (errors.ProjectHidden(), Reason.CINDER_UNKNOWN),
         (errors.ServiceTokenRequired(), Reason.SERVICE_TOKEN_REQUIRED),
         (errors.Unreachable(), Reason.CINDER_UNKNOWN),
         (errors.Refused(), Reason.CINDER_UNKNOWN),

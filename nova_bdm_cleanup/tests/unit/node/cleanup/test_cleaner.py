@@ -17,7 +17,6 @@ import os
 from unittest import mock
 
 import hypothesis
-from hypothesis import strategies as st
 import testscenarios
 
 from nova_bdm_cleanup.node.cleanup import cleaner, log_lines, triggers
@@ -127,13 +126,13 @@ class CleanerTestCase(base.TestCase):
         self.begin = 0
 
     def cleaner_of(self, world, trigger=None, store=None, service_token=True,
-                   sees_all=True, project=make.PROJECT, **options):
+                   project=make.PROJECT, **options):
         self.path = store or os.path.join(self.tempdir(), 'journal', 'store')
         self.begin = len(self.log.output)
         policy = Policy(**options)
         trigger = trigger or self.TRIGGER
         return cleaner.Cleaner(
-            fakes.Host(world), fakes.Cinder(world, service_token, sees_all),
+            fakes.Host(world), fakes.Cinder(world, service_token),
             world.journal(self.path),
             log_lines.LogLines(None, 'req-1', trigger), policy, trigger,
             Deadline(policy.timeout, lambda: self.time),
@@ -266,13 +265,6 @@ class LookTest(CleanerTestCase):
             self.assert_untouched(world)
             self.assertEqual(8 if trigger.finds_stale else 6,
                              self.withheld(trigger.lost))
-
-    def test_credentials_of_the_project_prove_less(self):
-        world = broken()
-        self.assertEqual(DANGLING - {'bdm-2'},
-                         self.clean(world, sees_all=False))
-        self.assertIn('bdm-2', world.rows)
-        self.assertIn('attachment-7', world.attachments)
 
     def test_nothing_goes_while_a_swap_is_unfinished(self):
         world = broken(swaps=facts.Ending.NONE)
@@ -801,19 +793,18 @@ class PropertiesTest(CleanerTestCase):
     """
 
     @worlds.profile(share=0.5)
-    @hypothesis.given(worlds.worlds(), worlds.policies, st.booleans())
-    def test_nothing_forbidden_happens(self, world, policy, sees_all):
+    @hypothesis.given(worlds.worlds(), worlds.policies)
+    def test_nothing_forbidden_happens(self, world, policy):
         roots = {b.volume_id for b in world.rows.values() if b.is_root}
         strangers = {a.id for a in world.attachments.values()
                      if a.server_id != world.server.uuid}
-        options = {**vars(policy), 'sees_all': sees_all}
-        self.clean(world, **options)
+        self.clean(world, **vars(policy))
         self.assertLessEqual(roots, {
             b.volume_id for b in world.rows.values() if b.is_root})
         self.assertLessEqual(strangers, set(world.attachments))
         world.reboot()
         world.timeline.clear()
-        self.clean(world, **options)
+        self.clean(world, **vars(policy))
         # A second reboot has nothing to do.
         self.assertEqual([], world.changes)
 

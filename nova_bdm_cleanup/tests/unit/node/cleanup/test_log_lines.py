@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 import re
 from unittest import mock
@@ -12,6 +13,7 @@ import fixtures
 import testscenarios
 
 from nova_bdm_cleanup.node.cleanup import log_lines, triggers
+from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.tests.unit import base, make
@@ -235,6 +237,23 @@ class LineTest(AuditTestCase):
                 (RuntimeError('one\ntwo\r\nthree\x0bfour'),
                  'one two three four')):
             self.assertEqual(words, log_lines.masked(error))
+
+    def test_credentials_that_see_too_little_are_critical_once(self):
+        hidden = errors.ProjectHidden('no admin')
+        log = [lambda error: self.audit.skipped(Reason.STEP_FAILED, error),
+               lambda error: self.audit.failed(
+                   None, Reason.STEP_FAILED, 'second-look', error),
+               lambda error: self.audit.not_audited(
+                   Reason.STEP_FAILED, error, '', is_new=True)]
+        for line in log:
+            self.useFixture(fixtures.MockPatchObject(
+                log_lines, '_hidden', itertools.count()))
+            for error in (errors.Refused('a 401'), hidden, hidden):
+                line(error)
+            self.assertEqual(
+                ['WARNING', 'CRITICAL', 'WARNING'],
+                [each.partition(' ')[0]
+                 for each in self.logger.output.splitlines()[-3:]])
 
     def test_the_server_is_told_to_oslo_log(self):
         instance = object()
