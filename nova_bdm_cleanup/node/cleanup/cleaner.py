@@ -286,7 +286,7 @@ class Cleaner:
         # Assume that it is the right Cinder; that is checked before a removal.
         snapshot = facts.Snapshot(
             self.server, tuple(bdms), answers.volumes, answers.attachments,
-            WitnessAnswer.KNOWN, self.cinder.sees_all)
+            WitnessAnswer.KNOWN)
         plan = self._decide(snapshot)
         if self.trigger.mode is not Mode.DISCONNECT and any(
                 finding.is_removal for finding in plan.findings):
