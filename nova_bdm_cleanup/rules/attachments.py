@@ -41,8 +41,8 @@ ATTACHMENTS: Table[Row[AttachmentFacts, Outcome]] = Table(
         'migrations',
         lambda a: not a.world.snapshot.sees_all,
         Outcome(Reason.CANNOT_SEE_PROJECT),
-        'the server has no mapping for the attachment, but only the '
-        'credentials in [cinder] show whether a volume is being migrated'),
+        'the server has no mapping for the attachment, and your credentials '
+        'do not show whether the volume is being migrated'),
 
     Row('is of a volume, or a server, whose project is not known',
         lambda a: a.volume is not facts.ABSENT and None in (

@@ -89,9 +89,8 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
         Row('none; asked with credentials that see one project only',
             lambda m: not m.world.snapshot.sees_all,
             Outcome(Reason.CANNOT_SEE_PROJECT),
-            'Cinder does not show the volume: it is missing, or belongs to a '
-            'project that the token of this request cannot see; only the '
-            'credentials in [cinder] can tell'),
+            'your credentials do not show the volume: it is missing, or '
+            'belongs to another project'),
 
         Row('none',
             lambda m: True,

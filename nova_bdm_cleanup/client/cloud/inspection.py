@@ -163,8 +163,7 @@ class Cloud:
         plan = facts.Plan(tuple(
             in_context(ContextFacts(
                 f, server, settled, volumes.get(f.volume_id or ''),
-                by_id.get(f.attachment_id or ''), cinder.sees_all, policy,
-                now))
+                by_id.get(f.attachment_id or ''), policy, now))
             for f in plan.findings))
         return Inspection(server, plan, volumes, by_id, lock)
 
@@ -278,22 +277,6 @@ CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
         'the server is locked, perhaps while its mapping gets a new '
         'attachment'),
 
-    # The rules' words name the credentials of nova.conf.
-    Row('is the mapping of a volume that is not shown, to a member of a '
-        'project',
-        lambda c: c.finding.reason is Reason.CANNOT_SEE_PROJECT
-        and c.finding.bdm and not c.sees_all,
-        Shown(),
-        'the volume does not exist, or belongs to another project: your '
-        'credentials do not show which'),
-
-    Row('is an attachment without a mapping, to a member of a project',
-        lambda c: c.finding.reason is Reason.CANNOT_SEE_PROJECT
-        and not c.sees_all,
-        Shown(),
-        'the server has no mapping for the attachment, and your credentials '
-        'do not show whether the volume is being migrated'),
-
     # The API does not show what Nova created a disk from.
     Row('is a ``volume-missing`` that a hard reboot removes: the API does not '
         'show whether Nova created the disk',
@@ -321,8 +304,6 @@ class ContextFacts:
     is_settled: bool
     volume: facts.Volume | None
     attachment: facts.Attachment | None
-    #: The credentials are those of an administrator.
-    sees_all: bool
     policy: facts.Policy
     now: datetime.datetime
 
