@@ -12,6 +12,7 @@ from typing import Any
 
 from nova.compute import manager as nova_manager
 from nova.virt.libvirt import driver as libvirt_driver
+from nova.volume import cinder as nova_cinder
 
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger
 from nova_bdm_cleanup.node.hooks import requirements, table, wrapping
@@ -43,4 +44,5 @@ def uninstall() -> None:
 def _owners() -> Mapping[str, type]:
     """Return the classes that the table names."""
     return {table.MANAGER: nova_manager.ComputeManager,
-            table.LIBVIRT: libvirt_driver.LibvirtDriver}
+            table.LIBVIRT: libvirt_driver.LibvirtDriver,
+            table.VOLUME_API: nova_cinder.API}

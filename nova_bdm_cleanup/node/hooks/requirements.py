@@ -30,7 +30,7 @@ from nova_bdm_cleanup.node.hooks.table import Requirement
 _OWNERS: Mapping[str, Any] = {owner.__name__: owner for owner in (
     nova_manager.ComputeManager, nova_driver.ComputeDriver, LibvirtDriver,
     LibvirtHost, LibvirtGuest, block_device.DriverVolumeBlockDevice,
-    neutron.API, nova_cinder)}
+    neutron.API, nova_cinder)} | {table.VOLUME_API: nova_cinder.API}
 
 
 def differences() -> list[str]:

@@ -30,6 +30,8 @@ class Wraps(enum.Enum):
     BEFORE = 'before it'
     #: A context manager, in which the method runs.
     AROUND = 'around it'
+    #: A function, which is also given what the method returned.
+    AFTER = 'after it'
 
 
 class NovaRelease(enum.Enum):
@@ -47,6 +49,7 @@ class NovaRelease(enum.Enum):
 #: The classes of Nova that have the methods.
 MANAGER = 'ComputeManager'
 LIBVIRT = 'LibvirtDriver'
+VOLUME_API = 'nova.volume.cinder.API'
 
 
 class Method(NamedTuple):
@@ -137,6 +140,14 @@ DISCONNECT_VOLUME = Method(
     'self, context, connection_info, instance, encryption, destroy_secrets, '
     'force', LIBVIRT)
 POWER_OFF = Method('_destroy', 'self, instance', LIBVIRT)
+ATTACHMENT_CREATE = Method(
+    'attachment_create', 'self, ctx, volume_id, args, kwargs', VOLUME_API)
+ATTACHMENT_UPDATE = Method(
+    'attachment_update', 'self, ctx, attachment_id, args, kwargs', VOLUME_API)
+ATTACHMENT_DELETE = Method(
+    'attachment_delete', 'self, ctx, attachment_id, args, kwargs', VOLUME_API)
+INITIALIZE_CONNECTION = Method(
+    'initialize_connection', 'self, ctx, volume_id, args, kwargs', VOLUME_API)
 
 _CLEANS = 'Cleans up, with the guest off.'
 _TAKES_OUT = ('Takes the disks that must not be connected out of what the '
@@ -145,6 +156,8 @@ _BEGINS = 'Begins the operation.'
 _LOOKS = 'Looks at the disks that the driver will disconnect.'
 _REMOVES = ('Removes dangling mappings before Nova asks Cinder for new '
             'attachments.')
+_REMEMBERS = ('Remembers the address that Cinder gave this host, until a '
+              'guest or a row shows it.')
 _KEEPS = ('Keeps connected what another guest of the host uses: the driver '
           'disconnects by address.')
 
@@ -240,6 +253,14 @@ HOOKS: Sequence[Hook] = (
          'Records this nova-compute for ``nova-bdm-cleanup status``, begins '
          'the periodic task, and has all instances that Nova brings back '
          'share one time limit.'),
+    Hook(None, ATTACHMENT_CREATE, Wraps.AFTER, 'connections.remember',
+         _REMEMBERS),
+    Hook(None, ATTACHMENT_UPDATE, Wraps.AFTER, 'connections.remember',
+         _REMEMBERS),
+    Hook(None, INITIALIZE_CONNECTION, Wraps.AFTER,
+         'connections.remember_without_attachment', _REMEMBERS),
+    Hook(None, ATTACHMENT_DELETE, Wraps.AFTER, 'connections.forget',
+         'Forgets that address.'),
 )
 
 _REBOOTS = (triggers.HARD_REBOOT, triggers.SOFT_REBOOT)

@@ -26,6 +26,9 @@ LOG = logging.getLogger(__name__)
 
 _Function = Callable[..., Any]
 
+#: Nova's names for the parameter of the request context.
+_CONTEXTS = ('context', 'ctxt', 'ctx')
+
 
 @dataclasses.dataclass(frozen=True)
 class Call:
@@ -45,7 +48,8 @@ class Call:
     @property
     def context(self) -> Any:
         """Return the request context."""
-        return self.arguments.get('context') or self.arguments['ctxt']
+        return next(self.arguments[name] for name in _CONTEXTS
+                    if name in self.arguments)
 
     @property
     def instance(self) -> Any:
@@ -127,9 +131,14 @@ def _wrapped(original: _Function, wrapper: Wrapper,
             with log_failure(bound.arguments.get('instance')):
                 if wrapper.wraps is Wraps.AROUND:
                     stack.enter_context(handler(call))
-                elif handler(call) and wrapper.wraps is Wraps.UNLESS:
+                elif (wrapper.wraps is not Wraps.AFTER and handler(call)
+                        and wrapper.wraps is Wraps.UNLESS):
                     return None
-            return original(*bound.args, **bound.kwargs)
+            result = original(*bound.args, **bound.kwargs)
+            if wrapper.wraps is Wraps.AFTER:
+                with log_failure(bound.arguments.get('instance')):
+                    handler(call, result)
+            return result
 
     return call_handler
 

@@ -508,7 +508,16 @@ class Cloud(fixtures.Fixture):
         from nova_bdm_cleanup.node import options
         from nova_bdm_cleanup.node.hooks import installation
         settings = options.settings(cfg.CONF)
+        self._lose_memory()
         installation.install(settings.triggers)
+
+    def _lose_memory(self) -> None:
+        """Have the plugin forget what it remembers, as a new process does.
+
+        All nova-computes of this process share it.
+        """
+        from nova_bdm_cleanup.node import connections
+        connections._answers.clear()
 
     def switch_plugin_off_on(self, host: str) -> None:
         """Restore the own methods of one nova-compute, until :meth:`reset`.
@@ -634,6 +643,8 @@ class Cloud(fixtures.Fixture):
     def restart_compute(self, host: str = 'compute1') -> None:
         """Restart nova-compute, which resumes interrupted operations."""
         if host not in self._hosts_without_plugin:
+            if self._plugin:
+                self._lose_memory()
             self.nova.restart_compute_service(host)
             return
         from nova_bdm_cleanup.node.hooks import installation
@@ -642,8 +653,9 @@ class Cloud(fixtures.Fixture):
         self.switch_plugin_on()
         manager = self.nova.computes[host].manager
         for (owner, name), original in installation._originals.items():
-            hooked = next(each for each in (manager, manager.driver)
-                          if isinstance(each, owner))
+            hooked = next(
+                each for each in (manager, manager.driver, manager.volume_api)
+                if isinstance(each, owner))
             setattr(hooked, name, types.MethodType(original, hooked))
 
     # -- queries -----------------------------------------------------------

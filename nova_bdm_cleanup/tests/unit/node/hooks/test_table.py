@@ -36,8 +36,9 @@ class TableTest(base.TestCase):
             function, = [node for node in tree.body
                          if isinstance(node, ast.FunctionDef)
                          and node.name == name]
-            self.assertEqual(['call'], [
-                argument.arg for argument in function.args.args])
+            self.assertEqual(
+                ['call', *['answer'] * (hook.wraps is Wraps.AFTER)],
+                [argument.arg for argument in function.args.args])
             self.assertEqual(
                 hook.wraps is Wraps.AROUND,
                 'contextlib.contextmanager' in map(

@@ -42,7 +42,7 @@ def _stand_ins() -> dict[str, type]:
     return {owner: type(owner, (), {
         hook.method.name: _method(hook.method) for hook in HOOKS
         if hook.method.owner == owner})
-        for owner in (table.MANAGER, table.LIBVIRT)}
+        for owner in (table.MANAGER, table.LIBVIRT, table.VOLUME_API)}
 
 
 class WrapperTest(base.TestCase):
@@ -60,7 +60,7 @@ class WrapperTest(base.TestCase):
         self.addCleanup(patcher.stop)
 
     def _handler_of(self, wrapper: Wrapper) -> Any:
-        def note(call: Call) -> None:
+        def note(call: Call, *result: Any) -> None:
             self.ran.append((wrapper.handler, frozenset(call.arguments)))
             if wrapper.method == table.BLOCK_DEVICE_INFO:
                 # The first handler reads them; the others reuse them.
@@ -166,7 +166,7 @@ class WrapperTest(base.TestCase):
         return [dict(vars(owner)) for owner in owners.values()]
 
     def test_nova_goes_on_after_an_error_of_any_handler(self) -> None:
-        def fail(call: Call) -> None:
+        def fail(call: Call, *result: Any) -> None:
             raise ZeroDivisionError
 
         self.patch(wrapping, 'handler_of', lambda wrapper: fail)
@@ -184,6 +184,32 @@ class WrapperTest(base.TestCase):
                 table.BUILTIN_CLEANUP, wraps, 'handler', [])])
             self.assertEqual(runs, owners[
                 table.MANAGER]._delete_dangling_bdms(1, 2, 3) is not None)
+
+    def test_handler_after_a_method_is_given_its_result(self) -> None:
+        seen: list[Any] = []
+        self.patch(wrapping, 'handler_of', lambda wrapper: lambda *given:
+                   seen.append(given))
+        owners = self.wrapped([Wrapper(
+            table.ATTACHMENT_UPDATE, Wraps.AFTER, 'handler', [])])
+        got = owners[table.VOLUME_API].attachment_update('c', 'a', (), {})
+        (call, result), = seen
+        self.assertIs(got, result)
+        self.assertEqual(('c', 'a'),
+                         (call.context, call.arguments['attachment_id']))
+
+    def test_handler_after_a_method_does_not_run_if_that_fails(self) -> None:
+        ran: list[Any] = []
+        self.patch(wrapping, 'handler_of', lambda wrapper: lambda *given:
+                   ran.append(given))
+
+        def fail(self: Any, ctx: Any) -> None:
+            raise ZeroDivisionError
+
+        api: Any = type('API', (), {'attachment_update': fail})
+        wrapping.wrap({table.VOLUME_API: api}, [Wrapper(
+            table.ATTACHMENT_UPDATE, Wraps.AFTER, 'handler', [])])
+        self.assertRaises(ZeroDivisionError, api().attachment_update, 'c')
+        self.assertEqual([], ran)
 
     def test_a_row_without_a_trigger_has_all_that_are_installed(self) -> None:
         wrapper, = [each for each in wrapping.wrappers_for(

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Cinder gave this host in operations under way.
+
+In an attach, a swap, a boot or a move to this host, Nova gets the address of a
+disk from Cinder, connects it, and records it last: meanwhile the guest is not
+there, or no row shows the address.  So the answers are remembered, until a
+guest of this host or a row shows them.  They are also remembered after an
+operation that has died.  One too many costs a question, one too few a disk.
+
+Between the moment at which nobody has an address and the moment at which it is
+disconnected, Cinder may give it to somebody.  So a disconnect is announced
+before that is checked, and an answer that names the address waits for its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+import contextlib
+import dataclasses
+import threading
+import time
+from typing import Any, NamedTuple
+import weakref
+
+from oslo_log import log as logging
+
+from nova_bdm_cleanup.node.devices import Address
+
+LOG = logging.getLogger(__name__)
+
+#: How long an answer is remembered, in seconds, once its operation and its
+#: guest are gone: a live migration begins its guest after it has connected the
+#: disks.
+_REMEMBERED = 3600
+
+#: How long an answer waits for a disconnect, in seconds: os-brick flushes a
+#: disk before it removes it, but Nova must go on in the end.
+_PATIENCE = 300
+
+
+class Given(NamedTuple):
+    """A connection that Cinder gave this host in an operation."""
+
+    #: Empty if it is not known: Cinder's API before Queens does not tell.
+    server: str
+    volume_id: str
+    attachment_id: str | None
+    addresses: frozenset[Address]
+
+
+@dataclasses.dataclass
+class _Answer:
+    given: Given
+    #: The request context: it exists as long as its operation.  The threads of
+    #: Nova do not end with an operation.
+    operation: weakref.ref[Any]
+    #: When neither the operation nor its guest was found for the first time.
+    alone_since: float | None = None
+
+
+#: Guards what follows, and is notified at the end of a disconnect.
+_state = threading.Condition()
+#: By attachment, or by volume if there is none.
+_answers: dict[str, _Answer] = {}
+#: The threads that disconnect, and what.
+_disconnects: list[tuple[int, frozenset[Address]]] = []
+
+
+def remember(operation: Any, given: Given) -> None:
+    """Remember an answer of Cinder, which replaces one of the same attachment.
+
+    Return when no other thread disconnects one of its addresses.
+
+    :param operation: the context of the request in which Cinder answered
+    """
+    key = given.attachment_id or given.volume_id
+    with _state:
+        _answers.pop(key, None)
+        if not given.addresses:
+            return
+        # First of all, so that a check that has not begun finds it.
+        _answers[key] = _Answer(given, weakref.ref(operation))
+        is_over = _state.wait_for(
+            lambda: not _is_being_disconnected(given.addresses), _PATIENCE)
+    if not is_over:
+        LOG.warning(
+            'bdm-cleanup: the address of volume %s of server %s is still '
+            'being disconnected; Nova goes on after %d seconds',
+            given.volume_id, given.server or 'unknown', _PATIENCE)
+
+
+def forget(attachment_id: str) -> None:
+    """Forget the answer for an attachment, which Cinder has deleted."""
+    with _state:
+        _answers.pop(attachment_id, None)
+
+
+def under_way(shown: Collection[tuple[str, Address]],
+              guests: Collection[str] = ()) -> tuple[Given, ...]:
+    """Return what Cinder gave this host, and nothing shows yet.
+
+    :param shown: the servers and addresses that a guest of this host, or a row
+        of a server of this host, shows now.  What they show is forgotten
+    :param guests: the servers that have a guest on this host
+    """
+    here = {server for server, _ in shown}.union(guests)
+    pairs = frozenset(shown)
+    anybody = {address for _, address in pairs}
+    with _state:
+        for key, answer in list(_answers.items()):
+            server, addresses = answer.given.server, answer.given.addresses
+            seen = (all((server, address) in pairs for address in addresses)
+                    if server else addresses <= anybody)
+            if seen or _is_forgotten(answer, server in here):
+                del _answers[key]
+        return tuple(answer.given for answer in _answers.values())
+
+
+@contextlib.contextmanager
+def disconnecting(addresses: frozenset[Address]) -> Iterator[None]:
+    """Announce the disconnect of addresses, before it is checked.
+
+    Meanwhile no call of another thread that gets one of them returns.
+    """
+    announced = threading.get_ident(), addresses
+    with _state:
+        _disconnects.append(announced)
+    try:
+        yield
+    finally:
+        with _state:
+            _disconnects.remove(announced)
+            _state.notify_all()
+
+
+def _is_forgotten(answer: _Answer, has_guest: bool) -> bool:
+    """Return whether an operation and its guest were gone for long."""
+    if has_guest or answer.operation() is not None:
+        answer.alone_since = None
+        return False
+    now = time.monotonic()
+    if answer.alone_since is None:
+        answer.alone_since = now
+    return now - answer.alone_since >= _REMEMBERED
+
+
+def _is_being_disconnected(addresses: frozenset[Address]) -> bool:
+    """Return whether another thread disconnects one of some addresses."""
+    own = threading.get_ident()
+    return any(thread != own and announced & addresses
+               for thread, announced in _disconnects)
