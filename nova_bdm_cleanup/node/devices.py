@@ -9,8 +9,12 @@ remove the volume of another guest.
 The result of os-brick does not prove that a volume is disconnected: when
 forced, it reports devices that are gone and no devices that are left.  Names
 such as ``/dev/sdb`` are reused, so a device belongs to the volume if its
-address does.  NVMe devices are not checked: those of a shared subsystem stay
-until Cinder is told.
+address does.  Whether an NVMe device is left is not checked: those of a shared
+subsystem stay until Cinder is told.
+
+Addresses are compared in one spelling.  os-brick rewrites those of Fibre
+Channel in Nova's row, and a guest may name a disk by a path that has the
+address in it.
 
 os-brick gets only the iSCSI targets for which this host has sessions.  If a
 Cinder driver names one portal of several, os-brick would otherwise look up the
@@ -28,6 +32,7 @@ import json
 import os
 import re
 from typing import Any
+from xml.etree import ElementTree
 
 #: A target and a logical unit number.
 Address = tuple[str, str]
@@ -58,6 +63,14 @@ _CRYPT_PREFIX = 'CRYPT-'
 #: Added to the number of a unit that is addressed in "flat space".
 _FLAT_SPACE_FLAG = 0x4000
 
+#: The name of a Fibre Channel port in any spelling.
+_WWN = re.compile(r'(?:0x)?(?:[0-9a-f]{2}:?){7}[0-9a-f]{2}')
+
+#: The target and the unit in a name below ``/dev/disk/by-path``.
+_NAMES_BY_PATH = tuple(map(re.compile, (
+    r'-iscsi-(.+)-lun-(\w+)$', r'\bfc-(0x\w+)-lun-(\w+)$',
+    r'-zfcp-(0x\w+):(\w+)$')))
+
 
 # Addresses
 
@@ -83,10 +96,14 @@ def addresses_in(connection_info: Mapping[str, Any]) -> frozenset[Address]:
     data = connection_info.get('data')
     if not isinstance(data, dict):
         return frozenset()
-    target, targets = _values(data, _TARGET_KEYS), _values(data, _TARGETS_KEYS)
+    target, targets = (
+        list(map(_spelt, _values(data, keys)))
+        for keys in (_TARGET_KEYS, _TARGETS_KEYS))
     unit, units = _values(data, _UNIT_KEYS), _values(data, _UNITS_KEYS)
-    return frozenset([*_pairs(target, unit or units),
-                      *_pairs(targets, units or unit)])
+    # Fibre Channel drivers also give a list where others give one target.
+    return frozenset([
+        *_pairs(target, units if units and len(target) > 1 else unit or units),
+        *_pairs(targets, units or unit)])
 
 
 def _pairs(targets: list[str], units: list[str]) -> Iterable[Address]:
@@ -97,6 +114,14 @@ def _pairs(targets: list[str], units: list[str]) -> Iterable[Address]:
     if len(targets) == len(units):
         return zip(targets, units)
     return itertools.product(targets, units)
+
+
+def _spelt(target: str) -> str:
+    """Return the name of a target as the kernel has it, in lower case."""
+    target = target.lower()
+    if _WWN.fullmatch(target):
+        return target.replace('0x', '').replace(':', '')
+    return target
 
 
 def _values(data: Mapping[str, Any], keys: tuple[str, ...]) -> list[str]:
@@ -143,7 +168,7 @@ def volume_devices(connection_info: Mapping[str, Any]) -> dict[str, str]:
         return {}
     ours = addresses_in(connection_info)
     disks = list_sysfs('class', 'block')
-    found = {name for name in disks if ours and device_addresses(name) & ours}
+    found = {name for name in disks if ours and _scsi_addresses(name) & ours}
     path = data.get('device_path')
     if path:
         # A map without paths is orphaned, and reading it hangs.
@@ -215,7 +240,7 @@ def _related(name: str, direction: str) -> Iterator[str]:
 def _identity(name: str) -> str | None:
     """Return what distinguishes a device from a later one of its name."""
     return _uuid(name) or ' '.join(map(
-        ':'.join, sorted(device_addresses(name)))) or None
+        ':'.join, sorted(_scsi_addresses(name)))) or None
 
 
 def _uuid(name: str) -> str | None:
@@ -234,6 +259,15 @@ def _is_orphaned(name: str) -> bool:
 
 
 def device_addresses(name: str) -> frozenset[Address]:
+    """Return the addresses of a block device itself, in each form."""
+    target = read_sysfs('class', 'block', name, 'device', 'subsysnqn')
+    namespace = read_sysfs('class', 'block', name, 'nsid')
+    if target and namespace:
+        return frozenset([(_spelt(target), namespace)])
+    return _scsi_addresses(name)
+
+
+def _scsi_addresses(name: str) -> frozenset[Address]:
     """Return the addresses of a SCSI disk, with each form of its unit."""
     device = os.path.realpath(sysfs_path('class', 'block', name, 'device'))
     unit = device.rpartition(':')[2]
@@ -244,13 +278,65 @@ def device_addresses(name: str) -> frozenset[Address]:
         target = read_sysfs('class', 'iscsi_session', iscsi.group(1),
                             'targetname')
     elif fibre_channel:
-        target = (read_sysfs('class', 'fc_remote_ports',
-                             fibre_channel.group(1), 'port_name')
-                  or '').replace('0x', '')
-    if not target or not unit.isdigit():
+        target = read_sysfs('class', 'fc_remote_ports',
+                            fibre_channel.group(1), 'port_name')
+    return _forms(target or '', unit)
+
+
+def _forms(target: str, unit: str) -> frozenset[Address]:
+    """Return an address with each form of its unit.
+
+    :param unit: a number, or the hexadecimal form of large numbers
+    """
+    try:
+        number = int(unit, 0)
+    except ValueError:
         return frozenset()
-    return frozenset((target.lower(), str(number))
-                     for number in {int(unit), int(unit) & ~_FLAT_SPACE_FLAG})
+    if unit.startswith('0x'):
+        number = number >> 48 & 0xffff | (number >> 32 & 0xffff) << 16
+    return frozenset((_spelt(target), str(each)) for each in {
+        number, number & ~_FLAT_SPACE_FLAG} if target)
+
+
+# Guests
+
+
+def addresses_in_domain(xml: str) -> frozenset[Address]:
+    """Return the addresses of the disks that a domain of libvirt names.
+
+    Each source counts, also that of a mirror or of a backing chain.
+    """
+    # It is libvirt's own.
+    domain = ElementTree.fromstring(xml)  # noqa: S314
+    return frozenset(address for disk in domain.iterfind('./devices/disk')
+                     for source in disk.iter('source')
+                     for address in _addresses_of_source(source))
+
+
+def _addresses_of_source(source: ElementTree.Element) -> frozenset[Address]:
+    if source.get('protocol') == 'iscsi':
+        target, _, unit = source.get('name', '').rpartition('/')
+        return _forms(target, unit)
+    path = source.get('dev') or source.get('file') or ''
+    return path_addresses(path) if path.startswith('/dev/') else frozenset()
+
+
+def path_addresses(path: str) -> frozenset[Address]:
+    """Return the addresses of the device at a path, and of those below it.
+
+    A guest may have a device that is gone: its name may still tell them.
+    """
+    found = {address
+             for name in _related(os.path.basename(os.path.realpath(path)),
+                                  'slaves')
+             for address in device_addresses(name)}
+    for name_by_path in _NAMES_BY_PATH:
+        match = name_by_path.search(path)
+        if match:
+            found |= _forms(*match.groups())
+    return frozenset(found)
+
+
 
 
 # iSCSI sessions
@@ -304,7 +390,7 @@ def _session_targets(named: list[Target], found: Set[str]) -> list[Target]:
     multipath device: a discovery found them when it was connected.
     """
     paths = {address for device in found
-             for address in device_addresses(device)}
+             for address in _scsi_addresses(device)}
     targets: list[Target] = []
     for session in sorted(list_sysfs('class', 'iscsi_session')):
         name = read_sysfs('class', 'iscsi_session', session, 'targetname')

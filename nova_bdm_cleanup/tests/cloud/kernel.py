@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The iSCSI sessions of the hosts, as the plugin reads them."""
+"""The devices and iSCSI sessions of the hosts, as the plugin reads them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 import pathlib
+import re
 from typing import Any
 
 import fixtures
@@ -13,6 +14,14 @@ from nova_bdm_cleanup.node import devices
 
 #: Target prefix of Cinder's driver, whose module needs a Cinder.
 _TARGET = 'iqn.2026-01.test:'
+
+#: The paths of devices; a real one does not tell the host.
+DEVICE_PATH = re.compile(r'/dev/disk/by-id/volume-(?P<volume>.+)@(?P<host>.+)')
+
+
+def device_path(host: str, volume: str) -> str:
+    """Return the path of the device of a volume on a host."""
+    return f'/dev/disk/by-id/volume-{volume}@{host}'
 
 
 class Kernel(fixtures.Fixture):
@@ -37,7 +46,8 @@ class Kernel(fixtures.Fixture):
         # Nova's tests must not read the devices of the machine.
         self.useFixture(fixtures.MockPatchObject(
             devices, 'SYSFS', str(self._root)))
-        for function in (self.list_sysfs, self.read_sysfs):
+        for function in (self.list_sysfs, self.read_sysfs,
+                         self.path_addresses):
             self.useFixture(fixtures.MockPatchObject(
                 devices, function.__name__, function))
 
@@ -76,6 +86,14 @@ class Kernel(fixtures.Fixture):
         _, host, name = parts[2].split('-', 2)
         volume, _, number = name.rpartition('-')
         return self._targets(host, volume)[int(number)]
+
+    def path_addresses(self, path: str) -> frozenset[devices.Address]:
+        """Return the addresses of a device that is there."""
+        found = DEVICE_PATH.fullmatch(path)
+        if not found or found['volume'] not in self._connected[found['host']]:
+            return frozenset()
+        return devices.addresses_in({'data': self._properties_of(
+            found['host'], found['volume'])})
 
     def _targets(self, host: str, volume: str) -> list[str]:
         data = self._properties_of(host, volume)

@@ -56,7 +56,6 @@ from nova_bdm_cleanup.tests.cloud.recorder import (
 CONF = nova.conf.CONF
 #: The tests' requests; Nova 25 knows it.
 MICROVERSION = '2.89'
-DEVICE_PREFIX = '/dev/disk/by-id/volume-'
 DATABASES = ('api', 'cell0', 'cell1', 'placement')
 
 messages.deliver_at_once()
@@ -304,6 +303,10 @@ class Harness(base.ServersTestBase):
                      'remove bdm', lambda row: row.volume_id or '')
         self._patch(domain, 'XMLDesc', _with_serials(domain.XMLDesc))
         self._patch(domain, 'migrateToURI3', self._migrate)
+        # In the fake libvirt, a paused guest is off and a saved one is not.
+        self._patch(domain, 'isActive', lambda guest: int(
+            guest._state != fake_libvirt.VIR_DOMAIN_SHUTOFF))
+        self._patch(domain, 'managedSave', _then_off(domain.managedSave))
         self._patch_detach()
         volume_driver = libvirt_iscsi.LibvirtISCSIVolumeDriver
         self._patch(volume_driver, '__init__',
@@ -349,6 +352,7 @@ class Harness(base.ServersTestBase):
         there = next(host for host in self.computes if host in uri)
         self.connection(there).createXML(params['destination_xml'], 0)
         domain.complete_job()
+        domain._state = fake_libvirt.VIR_DOMAIN_SHUTOFF
 
     def _record(self, owner: Any, name: str, party: str, what: str,
                 subject: Callable[[Any], str]) -> None:
@@ -372,7 +376,7 @@ class Harness(base.ServersTestBase):
         with self._recorder.step(HOST, 'connect', volume):
             self.kernel.set_address(host, connection_properties)
             self.connected[host][volume] += 1
-        return {'type': 'block', 'path': DEVICE_PREFIX + volume}
+        return {'type': 'block', 'path': kernel.device_path(host, volume)}
 
     def _disconnect_volume(self, host: str,
                            connection_properties: dict[str, Any],
@@ -511,12 +515,21 @@ def _with_serials(describe: Callable[..., str]) -> Callable[..., str]:
         for disk in root.iterfind('./devices/disk'):
             source = disk.find('source')
             device = '' if source is None else source.get('dev', '')
-            if device.startswith(DEVICE_PREFIX):
-                ElementTree.SubElement(disk, 'serial').text = \
-                    device[len(DEVICE_PREFIX):]
+            found = kernel.DEVICE_PATH.fullmatch(device)
+            if found:
+                ElementTree.SubElement(disk, 'serial').text = found['volume']
         return ElementTree.tostring(root, encoding='unicode')
 
     return with_serials
+
+
+def _then_off(save: Callable[..., None]) -> Callable[..., None]:
+    """Wrap a method of the fake libvirt that ends a guest."""
+    def save_and_end(self: Any, flags: int) -> None:
+        save(self, flags)
+        self._state = fake_libvirt.VIR_DOMAIN_SHUTOFF
+
+    return save_and_end
 
 
 class _ConfOfHost:

@@ -255,6 +255,12 @@ class AddressesTest(base.TestCase):
          (WWN, '1')),
         ('nvme', {'target_nqn': NQN, 'ns_id': 3}, (NQN, '3')),
         ('nvme, otherwise', {'nqn': NQN, 'ns_id': 3}, (NQN, '3')),
+        ('fibre channel, spelt otherwise',
+         {'target_wwns': ['0x' + WWN.upper(), '50:0A:09:82:80:FE:EB:A6'],
+          'target_lun': 1}, (WWN, '1'), (WWN[:-1] + '6', '1')),
+        ('fibre channel, a list of units', {
+            'target_wwn': ['a', 'b'], 'target_lun': 1, 'target_luns': [1, 2]},
+         ('a', '1'), ('b', '2')),
         ('lists of one length belong together',
          {'target_wwns': ['f00', WWN], 'target_luns': [2, 1]},
          ('f00', '2'), (WWN, '1')),
@@ -272,6 +278,7 @@ class AddressesTest(base.TestCase):
         ('a share', {'export': 'a:/b'}),
         ('a path', {'device_path': '/dev/sdb'}),
         ('a uuid', {'target_nqn': NQN, 'vol_uuid': 'u'}),
+        ('an nguid', {'nqn': NQN, 'volume_nguid': 'u'}),
         ('nothing', {}),
         ('empty', {'target_iqn': None, 'target_lun': None}),
         ('none', None),
@@ -280,6 +287,104 @@ class AddressesTest(base.TestCase):
     def test_connection_data_gives_its_addresses(self):
         self.assertEqual(self.expected, devices.addresses_in(
             {'driver_volume_type': 'any', 'data': self.data}))
+
+
+class GuestTest(DevicesTestCase):
+    """The disks that a domain of libvirt names."""
+
+    def disk_xml(self, source, more=''):
+        return '<disk type="block"><source %s/>%s</disk>' % (source, more)
+
+    def named(self, *disks):
+        return devices.addresses_in_domain(
+            '<domain id="1"><devices>%s<interface><source dev="/dev/sdb"/>'
+            '</interface></devices></domain>' % ''.join(disks))
+
+    def setUp(self):
+        super().setUp()
+        self.disk('sdb', 5)
+        self.disk('sdc', 6, 'session2', OTHER)
+        self.write('class/fc_remote_ports/rport-3:0-1/port_name', '0x' + WWPN)
+        self._scsi('sdd', 'rport-3:0-1/target3:0:0/3:0:0:7')
+
+    def test_guest_has_what_its_disks_name(self):
+        self.assertEqual(
+            {(IQN, '5'), (WWPN, '7')},
+            self.named(self.disk_xml('dev="/dev/sdb" index="1"'),
+                       self.disk_xml('dev="/dev/sdd"'),
+                       self.disk_xml('file="/var/lib/nova/disk"'),
+                       self.disk_xml('protocol="rbd" name="pool/image"'),
+                       '<disk type="file" device="cdrom"/>'))
+
+    def test_file_name_that_is_a_device_counts(self):
+        self.assertEqual({(IQN, '5')},
+                         self.named(self.disk_xml('file="/dev/sdb"')))
+
+    def test_guest_has_its_mirror_and_its_backing_chain(self):
+        for element in ('mirror', 'backingStore'):
+            nested = self.disk_xml(
+                'file="/overlay"', '<%s type="block"><source dev="/dev/sdb"/>'
+                '<backingStore><source dev="/dev/sdc"/></backingStore></%s>'
+                % (element, element))
+            self.assertEqual({(IQN, '5'), (OTHER, '6')}, self.named(nested))
+
+    def test_guest_has_what_is_below_a_map(self):
+        self.mapper('dm-3', 'mpath-3600', 'sdb', 'sdd')
+        self.mapper('dm-5', 'CRYPT-LUKS1-abc', 'dm-3')
+        for name in ('dm-3', 'dm-5'):
+            self.assertEqual(
+                {(IQN, '5'), (WWPN, '7')},
+                self.named(self.disk_xml('dev="/dev/%s"' % name)))
+
+    def test_link_is_followed(self):
+        link = os.path.join(self.root, 'by-id')
+        os.symlink('/dev/sdb', link)
+        self.assertEqual({(IQN, '5')}, devices.path_addresses(link))
+
+    def test_name_of_a_device_that_is_gone_tells_its_address(self):
+        for path, expected in (
+                ('ip-%s-iscsi-%s-lun-5' % (PORTAL, IQN), {(IQN, '5')}),
+                ('pci-0000:05:00.2-ip-[2001:db8::1]:3260-iscsi-%s-lun-5'
+                 % IQN.upper(), {(IQN, '5')}),
+                ('ip-%s-iscsi-%s-lun-0x012c000000000000' % (PORTAL, IQN),
+                 {(IQN, '300')}),
+                ('pci-0000:05:00.2-fc-0x%s-lun-7' % WWPN, {(WWPN, '7')}),
+                ('fc-0x%s-lun-7' % WWPN, {(WWPN, '7')}),
+                ('ccw-0.0.3c40-zfcp-0x%s:0x412c000000000000' % WWPN,
+                 {(WWPN, '300'), (WWPN, str(0x412c))}),
+                ('pci-0000:00:1f.2-ata-1', set()), ('volume-1', set())):
+            self.assertEqual(expected, devices.path_addresses(
+                '/dev/disk/by-path/' + path), path)
+
+    def test_guest_that_opens_the_session_itself_has_the_unit(self):
+        self.assertEqual({(IQN, '5')}, self.named(
+            '<disk type="network"><source protocol="iscsi" name="%s/5">'
+            '<host name="192.0.2.1" port="3260"/></source></disk>' % IQN))
+
+    def test_another_device_of_the_name_is_no_disk_of_the_volume(self):
+        self.assertEqual(set(), self.named(self.disk_xml('dev="/dev/sdx"')))
+
+    def nvme(self, name, parent):
+        self.device(name)
+        self.write('class/block/%s/nsid' % name, '3')
+        controller = self.write('devices/virtual/%s' % parent)
+        self.write('devices/virtual/%s/subsysnqn' % parent, NQN.upper())
+        os.symlink(controller, os.path.join(
+            self.sys, 'class/block', name, 'device'))
+        return '/dev/' + name
+
+    def test_nvme_namespace_has_an_address(self):
+        # With and without multipath in the kernel.
+        for name, parent in (('nvme0n1', 'nvme-subsystem/nvme-subsys0'),
+                             ('nvme1n1', 'nvme-fabrics/ctl/nvme1')):
+            self.assertEqual({(NQN, '3')}, self.named(self.disk_xml(
+                'dev="%s"' % self.nvme(name, parent))))
+
+    def test_nvme_namespace_is_not_waited_for(self):
+        """Cinder removes those of a shared subsystem later."""
+        path = self.nvme('nvme0n1', 'nvme-subsystem/nvme-subsys0')
+        self.assertEqual({}, devices.volume_devices({'data': {
+            'target_nqn': NQN, 'ns_id': 3, 'device_path': path}}))
 
 
 class ParseTest(base.TestCase):

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The domains of this host, and the disks that they have.
+
+A guest counts from the moment at which libvirt knows it, also one that is
+paused or that a migration brings, until it is off.  One that was saved goes on
+with the same disks.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from nova.virt.libvirt import host as libvirt_host
+from nova.virt.libvirt.driver import LibvirtDriver
+
+from nova_bdm_cleanup.node import devices
+from nova_bdm_cleanup.node.devices import Address
+from nova_bdm_cleanup.rules import spelling
+
+
+class Domain(NamedTuple):
+    """A domain of libvirt that has its disks, or will go on with them."""
+
+    #: Its uuid, which is that of the server; another's domain has any.
+    server: str
+    #: It runs, is paused, or comes in a migration.  Otherwise it is saved.
+    is_active: bool
+    addresses: frozenset[Address]
+
+
+def domains(driver: Any) -> tuple[Domain, ...]:
+    """Return the domains of this host; none if it has another hypervisor.
+
+    :raises Exception: when libvirt does not answer
+    """
+    if not isinstance(driver, LibvirtDriver):
+        return ()
+    found = map(_of_libvirt,
+                driver._host.list_instance_domains(only_running=False))
+    return tuple(domain for domain in found if domain is not None)
+
+
+def _of_libvirt(domain: Any) -> Domain | None:
+    """Return a domain of libvirt; None if it is off or has gone."""
+    try:
+        xml = domain.XMLDesc(0)
+        is_active = bool(domain.isActive())
+        # A saved one that was started meanwhile is active, and not saved.
+        if not (is_active or domain.hasManagedSaveImage(0)
+                or domain.isActive()):
+            return None
+    except libvirt_host.libvirt.libvirtError as exc:
+        if exc.get_error_code() != libvirt_host.libvirt.VIR_ERR_NO_DOMAIN:
+            raise
+        return None
+    return Domain(spelling.identifier(domain.UUIDString()), is_active,
+                  devices.addresses_in_domain(xml))
