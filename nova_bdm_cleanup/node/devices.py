@@ -186,6 +186,27 @@ def volume_devices(connection_info: Mapping[str, Any]) -> dict[str, str]:
             for identity in [_identity(name)] if identity}
 
 
+def unique_devices(connection_info: Mapping[str, Any]) -> dict[str, str]:
+    """Return the block devices of a volume, with an identity of their own.
+
+    The address alone also identifies the next volume that gets it.
+
+    :returns: dm uuid or WWID of each by its name; empty if one has none
+    """
+    found = {name: _uuid(name) or read_sysfs(
+                 'class', 'block', name, 'device', 'wwid')
+             for name in volume_devices(connection_info)}
+    identities = {name: identity for name, identity in found.items()
+                  if identity}
+    return identities if len(identities) == len(found) else {}
+
+
+def are_held(names: Set[str]) -> bool:
+    """Return whether anything but multipath is on top of some devices."""
+    return any(not _is_multipath(holder) for name in names
+               for holder in list_sysfs('class', 'block', name, 'holders'))
+
+
 def remaining(before: Mapping[str, str]) -> frozenset[str]:
     """Return which devices are still there.
 

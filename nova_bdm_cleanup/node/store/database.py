@@ -82,6 +82,12 @@ SCHEMA = {
         """CREATE TABLE process (
             host TEXT PRIMARY KEY, since REAL NOT NULL, identity TEXT NOT NULL,
             problem TEXT NOT NULL, facts TEXT NOT NULL) WITHOUT ROWID"""),
+    'disconnects': (
+        """CREATE TABLE suppressed (
+            host TEXT, server TEXT, volume TEXT, boot TEXT NOT NULL,
+            time REAL NOT NULL, connection TEXT NOT NULL,
+            identities TEXT NOT NULL, PRIMARY KEY (host, server, volume))
+        WITHOUT ROWID""",),
 }
 
 #: The size limit of the store: room for thousands of journal entries of a few
