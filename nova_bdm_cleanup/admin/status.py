@@ -25,7 +25,7 @@ from nova_bdm_cleanup.node.store.findings import (
 )
 from nova_bdm_cleanup.node.store.journal import Journal, MAPPINGS
 from nova_bdm_cleanup.node.store.processes import Process, Processes
-from nova_bdm_cleanup.rules.reasons import Reason, REMOVED
+from nova_bdm_cleanup.rules.reasons import Reason, Remedy
 from nova_bdm_cleanup.terminal import ExitCode
 
 #: Audit intervals without a successful round after which the state is stale.
@@ -48,7 +48,9 @@ class State(enum.Enum):
         return self.value[0]
 
 
-_REMOVED = frozenset(map(str, REMOVED))
+#: The reasons of what a cleanup removes.
+_REMOVED = frozenset(str(reason) for reason in Reason
+                     if reason.remedy is Remedy.CLEAN)
 
 #: The columns of the open findings, and their fields.
 _OPEN_COLUMNS = (
@@ -67,7 +69,7 @@ class Status:
     option_problems: Sequence[str]
     process: Process | None = None
     last: Round = Round()
-    #: The findings of the last successful audit round.
+    #: The findings of the audit.
     known: tuple[RecordedFinding, ...] = ()
     #: Who had the most removals within the last hour, and how many.
     charged: tuple[str, int] = ('', 0)
@@ -197,6 +199,9 @@ def _lines(found: Status, host: str) -> Iterator[tuple[str, Any]]:
     yield 'Last round', '%s UTC: %d servers with %d volumes' % (
         terminal.moment(last.succeeded), last.servers, last.volumes
         ) if last.succeeded else 'none yet'
+    if not last.failed and last.next - interval > (last.succeeded or 0.0):
+        yield 'This round', 'since %s UTC' % terminal.moment(
+            last.next - interval)
     if last.failed:
         yield 'Failed rounds', '%d; the last error: %s' % (
             last.failed, last.problem)
@@ -263,9 +268,8 @@ def _as_dict(found: Status) -> dict[str, Any]:
             **process.facts},
         'removals_last_hour': found.charged[1],
         'last_round': None if last.succeeded is None else {
-            'begun': last.succeeded, 'servers': last.servers,
-            'volumes': last.volumes, 'requests': last.requests,
-            'seconds': last.seconds},
+            'ended': last.succeeded, 'servers': last.servers,
+            'volumes': last.volumes, 'seconds': last.seconds},
         'failed_rounds': last.failed,
         'problem': last.problem,
         'next_round': last.next or None,

@@ -27,7 +27,7 @@ T = TypeVar('T')
 _ROWS_ALONE = "and Nova's records alone decide which disks the driver gets"
 
 #: The name of a trigger's own time limit, for exceptions.
-_OF_TRIGGER = 'timeout that a %s may take'
+_OF_TRIGGER = 'timeout in trigger %s'
 
 
 def take_out(bdms: Any, uuids: Collection[str]) -> None:

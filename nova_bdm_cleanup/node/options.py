@@ -180,10 +180,11 @@ planned clean-up of many servers of one project.
 Seconds from one audit of all servers of this host to the next, 60 or more; 0:
 no audit.
 
-An audit changes nothing. It asks Cinder for all volumes that the mappings of
-this host name, 60 in a request, and once more for each disk that looks wrong.
-A finding that two consecutive audits see is logged once, and once more when it
-is gone. Each host starts at its own second, so that not all ask at once.
+An audit changes nothing. It finds what a hard reboot of each server would
+find, with two requests to Cinder for a server in order. The servers are looked
+at one by one over the whole interval, each at its own moment, so that Cinder
+is asked steadily. A finding that two consecutive audits see is logged once,
+and once more when it is gone.
 """),
     cfg.StrOpt(
         'metrics_file',

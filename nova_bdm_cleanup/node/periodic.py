@@ -3,12 +3,13 @@
 
 Nova runs its periodic tasks one after the other and waits for each.  So ours
 only starts a round that is due, in a thread of its own, which is a green
-thread where Nova uses these.
+thread where Nova uses these.  The thread lasts nearly as long as the interval.
 """
 
 from __future__ import annotations
 
 from collections.abc import MutableMapping
+import functools
 import threading
 import time
 from typing import Any, Callable
@@ -21,7 +22,7 @@ from oslo_service import periodic_task
 
 from nova_bdm_cleanup.node import options, shutdown
 from nova_bdm_cleanup.node.audit import metrics
-from nova_bdm_cleanup.node.audit.rounds import Audit, is_far, next_round
+from nova_bdm_cleanup.node.audit.rounds import Audit, round_begun
 from nova_bdm_cleanup.node.compute_node import NovaNode
 from nova_bdm_cleanup.node.option_group import GROUP
 from nova_bdm_cleanup.node.store.database import StoreError
@@ -44,13 +45,16 @@ class Watcher:
 
     :param process: the record of it
     :param uptime: gives the time of a clock that is never set
+    :param wait: waits for some seconds, or until nova-compute shuts down
     """
 
     def __init__(self, manager: Any, process: Process,
                  clock: Callable[[], float] = time.time,
-                 uptime: Callable[[], float] = time.monotonic) -> None:
+                 uptime: Callable[[], float] = time.monotonic,
+                 wait: Callable[[float], None] | None = None) -> None:
         self._clock = clock
         self._uptime = uptime
+        self._wait = wait or functools.partial(shutdown.wait, manager)
         self._manager = manager
         self._metrics: metrics.MetricsFile | None = None
         if CONF[GROUP].metrics_file:
@@ -58,7 +62,14 @@ class Watcher:
         self._store = FindingStore(options.settings(CONF).store, CONF.host)
         self._round_thread: threading.Thread | None = None
         self._failed = self._failed_before()
+        #: When the next round begins, by the uptime; None: the one goes on
+        #: that the process before has begun.
         self._next: float | None = None
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """End the round before it looks at another server."""
+        self._is_stopped = True
 
     def tick(self) -> None:
         """Start a round if one is due, and write the metrics."""
@@ -79,48 +90,48 @@ class Watcher:
             return 0
 
     def _start_due_round(self) -> None:
-        interval = options.settings(CONF).audit_interval
         thread = self._round_thread
-        if not interval or (thread is not None and thread.is_alive()):
+        if (not options.settings(CONF).audit_interval
+                or (thread is not None and thread.is_alive())):
             return
-        now = self._clock()
-        planned = self._next
-        if planned is None or is_far(planned - now, interval):
-            planned = self._plan()
-        if planned - now <= _TASK_SPACING:
-            self._round_thread = threading.Timer(
-                max(0.0, planned - now), self.round)
-            self._round_thread.daemon = True
+        if self._next is None or self._next - self._uptime() <= _TASK_SPACING:
+            self._round_thread = threading.Thread(
+                target=self.round, name='bdm-cleanup', daemon=True)
             self._round_thread.start()
 
     def round(self) -> None:
         """Audit all servers of this host.
 
-        A shutdown does not wait for it: it changes nothing, and may take long.
+        A shutdown does not wait for it: it changes nothing.
         """
-        if shutdown.has_begun(self._manager):
-            return
         context = nova_context.get_admin_context()
         settings = options.settings(CONF)
+        interval = settings.audit_interval
+        begun, now = self._next, self._clock()
+        is_resumed = begun is None
+        if begun is None:
+            begun = self._uptime() - now + round_begun(
+                self._manager.host, interval, now)
         try:
             self._failed = Audit(
-                NovaNode(self._manager, context), self._store,
-                settings.policy, settings.audit_interval, context.request_id,
-                options.counters(CONF), self._clock, self._uptime,
-            ).round(self._failed, self._plan)
+                NovaNode(self._manager, context), self._store, interval,
+                context.request_id, options.counters(CONF), self._goes_on,
+                self._clock, self._uptime,
+            ).round(begun, self._failed, is_resumed)
         except Exception:
             # The thread has no caller that could log it.
             LOG.exception('bdm-cleanup failed in a round of the audit')
             self._failed += 1
-            self._plan()
+        # After a round that took too long, the rounds that it missed are left
+        # out.
+        missed = max(0, (self._uptime() - begun) // interval - 1)
+        self._next = begun + (missed + 1) * interval
         self.write_metrics()
 
-    def _plan(self) -> float:
-        """Set and return the time of the next round."""
-        self._next = next_round(
-            self._manager.host, options.settings(CONF).audit_interval,
-            self._clock())
-        return self._next
+    def _goes_on(self, seconds: float) -> bool:
+        """Wait for some seconds; return whether the round goes on."""
+        self._wait(seconds)
+        return not (self._is_stopped or shutdown.has_begun(self._manager))
 
 
 def begin(manager: Any, process: Process) -> None:
@@ -131,10 +142,12 @@ def begin(manager: Any, process: Process) -> None:
 
     :param process: the record of this nova-compute
     """
-    known = manager in _watchers
+    known = _watchers.get(manager)
     watcher = _watchers[manager] = Watcher(manager, process)
     watcher.write_metrics()
-    if not known:
+    if known is not None:
+        known.stop()
+    else:
         manager.add_periodic_task(_PERIODIC_TASK)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 import contextlib
+import time
 from typing import Any
 
 #: The name of the task in the log of nova-compute.
@@ -23,6 +24,17 @@ def has_begun(manager: Any) -> bool:
     """
     return (hasattr(manager, '_shutdown_in_progress')
             and bool(manager._shutdown_in_progress.is_set()))
+
+
+def wait(manager: Any, seconds: float) -> None:
+    """Wait, but no longer than until nova-compute shows that it shuts down.
+
+    :param manager: the ComputeManager
+    """
+    if hasattr(manager, '_shutdown_in_progress'):
+        manager._shutdown_in_progress.wait(seconds)
+    else:
+        time.sleep(seconds)
 
 
 @contextlib.contextmanager

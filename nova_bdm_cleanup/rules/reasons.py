@@ -169,7 +169,7 @@ class Reason(Code):
     # Why no decision was possible, or a step was not possible.
     NOT_LOOKED_AT = (
         'not-looked-at', levels.WARNING, None, True,
-        'Cinder answers too slowly for a volume of the server')
+        'Cinder gives no answer about the server in time')
     CINDER_UNKNOWN = (
         'cinder-unknown', levels.WARNING, None, True,
         'Cinder gave no usable answer')

@@ -72,7 +72,8 @@ _REFUSALS_SINCE_START = _counter(
     'or failed, since the start, by reason.', 'reason', 'trigger')
 _CINDER_SECONDS = prometheus_client.Summary(
     'nova_bdm_cleanup_look_duration_seconds',
-    'Time of the requests to Cinder, for each cleanup and each audit round.',
+    'Time of the requests to Cinder, for each cleanup, and for each server in '
+    'an audit round.',
     ('host', 'trigger'), registry=None)
 _REMOVALS_LAST_HOUR = _gauge(
     'nova_bdm_cleanup_removals_last_hour',
@@ -86,11 +87,12 @@ _AUDIT_INTERVAL = _gauge(
     'Time from one audit round to the next; 0: no audit.')
 _LAST_ROUND_TIME = _gauge(
     'nova_bdm_cleanup_audit_last_success_timestamp_seconds',
-    'When the last successful round began.')
+    'When the last successful round ended.')
 _LAST_ROUND_SECONDS = _gauge(
-    'nova_bdm_cleanup_audit_duration_seconds', 'How long that round took.')
+    'nova_bdm_cleanup_audit_duration_seconds',
+    'How long that round took to look at its servers, without the waits.')
 _LAST_ROUND_SERVERS = _gauge(
-    'nova_bdm_cleanup_audit_servers', 'How many servers this host had in it.')
+    'nova_bdm_cleanup_audit_servers', 'How many servers it looked at.')
 
 #: All metrics of a nova-compute, for the documentation.
 NODE_METRICS = (

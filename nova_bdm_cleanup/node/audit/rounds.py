@@ -1,55 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An audit round: all servers of this host, with few requests to Cinder.
+"""An audit round: what a cleanup of each server of this host would find.
 
-The same rules decide as in a reboot.  A round asks for the volumes of all
-servers together, and then once for each disk that looks wrong.  Attachments
-that no BDM names are left to the cleanups.
+The cleaner looks and judges; a round only decides when.  Each server has its
+own moment of the interval, by its id.  So Cinder is asked steadily, hosts do
+not ask together, and a restart of nova-compute moves nothing.  The findings of
+a server are recorded at once, so a restart goes on with the round: the servers
+whose moment has passed are left to the next one.
 """
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 import dataclasses
-import datetime
 import time
-from typing import Callable, Protocol, TypeVar
+from typing import Callable, Protocol
 import zlib
 
-from nova_bdm_cleanup import rules
-from nova_bdm_cleanup.node.audit.cinder import AuditCinder
 from nova_bdm_cleanup.node.cleanup import actions
 from nova_bdm_cleanup.node.cleanup.log_lines import Counters, LogLines, masked
 from nova_bdm_cleanup.node.cleanup.triggers import AUDIT
 from nova_bdm_cleanup.node.store.database import StoreError
 from nova_bdm_cleanup.node.store.findings import (
-    Changes,
     FindingStore,
     RecordedFinding,
     Round,
 )
 from nova_bdm_cleanup.openstack import errors
-from nova_bdm_cleanup.openstack.cinder import BATCH
-from nova_bdm_cleanup.openstack.deadline import TimedOut
-from nova_bdm_cleanup.rules import addresses, facts
+from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.facts import Plan, WitnessAnswer
 from nova_bdm_cleanup.rules.reasons import Reason
-
-T = TypeVar('T')
-
-#: The share of ``timeout`` that one question to Cinder may take.
-_QUESTION_SHARE_OF_TIMEOUT = 1 / 4
-
-#: Each question that takes too long shortens the time for the next one by this
-#: share, so that many slow volumes do not fill the interval.
-_QUESTION_SHORTENED_BY = 1 / 4
-
-#: The time for a question is never less than this many seconds.
-_MIN_QUESTION_SECONDS = 2.0
-
-#: A round may begin this many seconds early: the clock may be slowed down
-#: while the task waits for the round.
-_MAX_EARLY_SECONDS = 1
 
 #: A finding that a later release recorded may have a reason that this release
 #: does not know.
@@ -60,231 +40,182 @@ class SuspectCinder(errors.ApiError):
     """Cinder answers, but knows none of the volumes that must exist."""
 
 
-class _QuestionTimedOut(TimedOut):
-    """Cinder answers, but not this question in time."""
+class ServerLook(Protocol):
+    """A server of this host, as Nova has it now.
 
+    Every call may raise any exception.
+    """
 
-@dataclasses.dataclass(frozen=True)
-class HostServer:
-    """A server of this host, with its BDMs."""
+    @property
+    def volumes(self) -> Collection[str]:
+        """Return the volumes that its BDMs name."""
 
-    server: facts.Server
-    bdms: tuple[facts.Bdm, ...]
-    #: It has a task state, or is being built or deleted: its records are
-    #: changing.
-    is_busy: bool = False
+    def preview(self) -> Plan:
+        """Return what a cleanup would find."""
+
+    def witness(self) -> WitnessAnswer:
+        """Return whether Cinder knows a volume, of this server or another.
+
+        If Nova has no more than one volume, none is a witness: it may have
+        been deleted.
+        """
+
+    def prove_it_answers(self) -> None:
+        """Ask Cinder what it can answer without reading any volume."""
 
 
 class NodePort(Protocol):
     """Nova on this host; every call may raise any exception."""
 
-    def servers(self) -> Iterable[HostServer]:
-        """Return all servers of this host."""
+    def servers(self) -> Iterable[str]:
+        """Return the ids of all servers of this host."""
 
-    def cinder(self, seconds: float) -> AuditCinder:
-        """Return Cinder, which may be asked for this many seconds."""
-
-    def witnesses(self, server: str) -> Iterable[str]:
-        """Return the volumes of all servers of Nova except one."""
-
-    def moves(self, server: str) -> Sequence[facts.Move]:
-        """Return the moves of a server between hosts, the last one first."""
-
-    def requests(self) -> int:
-        """Return how many requests this round has sent to Cinder."""
+    def look(self, server: str) -> ServerLook | None:
+        """Return a server; None: it is no longer here, has a task state, or is
+        being built or deleted, so its records are changing.
+        """
 
 
 @dataclasses.dataclass
 class Audit:
-    """The periodic audit of one host."""
+    """A round of the periodic audit of one host."""
 
     node: NodePort
     store: FindingStore
-    policy: facts.Policy
     #: Seconds from one round to the next.
     interval: int
     #: The request id for the log lines.
     request_id: str
     counters: Counters
+    #: Waits for some seconds; returns whether the round goes on.
+    wait: Callable[[float], bool]
     #: Gives the time since the epoch.
     now: Callable[[], float] = time.time
     #: Gives the time of a clock that is never set.
     uptime: Callable[[], float] = time.monotonic
-    #: Seconds that the next question of this round may take.
-    question_timeout: float = dataclasses.field(init=False)
-    #: After this moment of the round, no batch is split.
-    split_until: float = dataclasses.field(init=False)
 
-    def round(self, failed: int, next_one: Callable[[], float]) -> int:
-        """Audit all servers once.  Raises nothing.
+    def __post_init__(self) -> None:
+        #: Cinder has proved that it is the right one.
+        self._is_proved = False
+        #: The servers that Cinder was asked about, and those for which it did
+        #: not answer; the findings that were logged.
+        self._numbers: collections.Counter[str] = collections.Counter()
+        self._volumes: set[str] = set()
+        self._seconds = 0.0
 
+    def round(self, begun: float, failed: int, is_resumed: bool) -> int:
+        """Look at all servers, each at its moment.  Raises nothing.
+
+        :param begun: when the round begins or has begun, by the uptime
         :param failed: how many rounds before this one have failed in a row
-        :param next_one: gives the time of the next round
+        :param is_resumed: leave out the servers whose moment has passed
         :returns: how many rounds have failed in a row; 0: this one succeeded
         """
-        begun, moment, uptime = time.monotonic(), self.now(), self.uptime()
-        self.question_timeout = (
-            self.policy.timeout * _QUESTION_SHARE_OF_TIMEOUT)
-        self.split_until = begun + self.interval / 2
         try:
-            servers = list(self.node.servers())
-            audited, found = self._audit(
-                [s for s in servers if not s.is_busy])
-            seconds = time.monotonic() - begun
-            done = Round(
-                succeeded=moment, servers=len(servers),
-                volumes=len({b.volume_id for s in servers for b in s.bdms
-                             if b.volume_id}),
-                requests=self.node.requests(), seconds=seconds,
-                next=next_one())
-            changes = self.store.record_success(
-                moment, uptime, self.interval, done, found,
-                {s.server.uuid for s in servers
-                 if s.server.uuid not in audited})
+            return 0 if self._succeeds(begun, failed, is_resumed) else failed
         except Exception as exc:
-            self._fail(exc, failed + 1, next_one())
+            self._fail(exc, failed + 1, begun + self.interval)
             return failed + 1
-        finally:
-            self.counters.add_cinder_seconds(
-                AUDIT.name, time.monotonic() - begun)
-        self._log(changes, done, failed,
-                  sum(f.reason == Reason.NOT_LOOKED_AT for f in found))
-        return 0
 
-    def _audit(self, idle: Sequence[HostServer]
-               ) -> tuple[set[str], list[RecordedFinding]]:
-        """Return the servers that could be audited, and all findings.
+    def _succeeds(self, begun: float, failed: int, is_resumed: bool) -> bool:
+        """Look at all servers; return False if nova-compute shuts down."""
+        start = self.uptime()
+        if not self._wait_until(begun):
+            return False
+        then = self._clock_at(begun + self.interval)
+        self.store.record(
+            dataclasses.replace(self.store.last_round(), next=then))
+        here = sorted(self.node.servers(), key=share_of)
+        for server in here:
+            moment = begun + share_of(server) * self.interval
+            if is_resumed and moment < start:
+                continue
+            if not self._wait_until(moment):
+                return False
+            self._look_at(server)
+        done = Round(
+            succeeded=self.now(), servers=self._numbers['servers'],
+            volumes=len(self._volumes), seconds=self._seconds, next=then)
+        self._log_gone(self.store.record_success(done, here))
+        self._log(done, failed)
+        return True
 
-        A server for which Cinder takes too long is a finding itself.
+    def _wait_until(self, moment: float) -> bool:
+        return self.wait(max(0.0, moment - self.uptime()))
+
+    def _clock_at(self, moment: float) -> float:
+        """Return what the clock will show at a moment of the uptime."""
+        return self.now() + moment - self.uptime()
+
+    def _look_at(self, server: str) -> None:
+        """Look at a server, record its findings, and log the new ones.
+
+        A server for which Cinder does not answer is a finding itself.
         """
-        volume_ids = list(dict.fromkeys(
-            b.volume_id for s in idle for b in s.bdms if b.volume_id))
-        listed, slow = self._list_volumes(volume_ids)
-        if volume_ids and not listed:
-            self._prove_cinder(
-                next(s.server.uuid for s in idle
-                     if any(b.volume_id for b in s.bdms)), len(volume_ids))
-        audited: set[str] = set()
-        recorded: list[RecordedFinding] = []
-        for host_server in idle:
-            uuid = host_server.server.uuid
-            try:
-                for bdm in host_server.bdms:
-                    if bdm.volume_id in slow:
-                        raise slow[bdm.volume_id]
-                recorded += [
-                    _recorded(uuid, finding)
-                    for finding in self._judge(host_server, listed).findings
-                    if finding.reason.is_in_round]
-                audited.add(uuid)
-            except (_QuestionTimedOut, errors.BadAnswer,
-                    errors.BadRequest) as exc:
-                if not isinstance(exc, _QuestionTimedOut):
-                    # Cinder may answer all questions like this.
-                    self._prove_it_answers()
-                recorded.append(_recorded(uuid, facts.Finding(
-                    Reason.NOT_LOOKED_AT, 'the server was not looked at: %s'
-                    % masked(exc))))
-            _yield_to_green_threads()
-        return audited, recorded
-
-    def _list_volumes(self, volume_ids: Sequence[str]) -> tuple[
-            dict[str, facts.Volume], dict[str | None, _QuestionTimedOut]]:
-        """Return the volumes that exist, and those for which Cinder is slow.
-
-        Cinder reads all attachments of a volume with it, and a tenant can make
-        thousands of them.  So a slow batch is split in halves, which are
-        requested after all others.
-
-        :raises TimedOut: when it is too slow for all of them
-        """
-        listed: dict[str, facts.Volume] = {}
-        slow: dict[str | None, _QuestionTimedOut] = {}
-        waiting = [volume_ids[start:start + BATCH]
-                   for start in range(0, len(volume_ids), BATCH)]
-        answers = delays = 0
-        while waiting:
-            batch = waiting.pop(0)
-            try:
-                listed.update(self._list_batch(batch))
-                answers += 1
-            except _QuestionTimedOut as exc:
-                delays += 1
-                half = len(batch) // 2
-                if not half or time.monotonic() > self.split_until:
-                    slow.update(dict.fromkeys(batch, exc))
-                else:
-                    waiting += [batch[:half], batch[half:]]
-                if not answers and (delays >= BATCH or not waiting):
-                    raise
-            _yield_to_green_threads()
-        return listed, slow
-
-    def _list_batch(self, batch: Sequence[str]) -> dict[str, facts.Volume]:
-        return self._ask(lambda cinder: cinder.volumes_by_id(batch))
-
-    def _ask(self, question: Callable[[AuditCinder], T]) -> T:
-        """Ask Cinder a question, which may take ``question_timeout``.
-
-        :raises _QuestionTimedOut: when it takes longer, and Cinder answers
-            other questions; the next one may take less time
-        """
+        look = self.node.look(server)
+        if look is None:
+            return
+        begun = time.monotonic()
+        is_judged = True
         try:
-            return question(self.node.cinder(self.question_timeout))
-        except TimedOut as exc:
-            self._prove_it_answers()
-            self.question_timeout = max(
-                _MIN_QUESTION_SECONDS,
-                self.question_timeout * (1 - _QUESTION_SHORTENED_BY))
-            raise _QuestionTimedOut(*exc.args) from exc
+            plan = look.preview()
+            # The server has another task now, or has left this host.
+            if any(f.withheld is AUDIT.lost for f in plan.findings):
+                return
+            found = [_recorded(server, finding) for finding
+                     # It carries nothing out: many attachments are summed up.
+                     in plan.withhold(Reason.OBSERVE_MODE).summed_up().findings
+                     if finding.reason.is_in_round]
+        except errors.Refused:
+            # It concerns all servers.
+            raise
+        except Exception as exc:
+            # Cinder may answer for all servers like this.
+            look.prove_it_answers()
+            is_judged = False
+            self._numbers['not looked at'] += 1
+            found = [_recorded(server, facts.Finding(
+                Reason.NOT_LOOKED_AT,
+                'the server was not looked at: %s' % masked(exc)))]
+        else:
+            self._numbers['servers'] += 1
+            self._volumes.update(look.volumes)
+            if found and not self._is_proved:
+                self._prove_cinder(look)
+        finally:
+            self._seconds += time.monotonic() - begun
+        # It is recorded before it is logged: a crash loses one line at most.
+        changes = self.store.record_server(
+            server, self.now(), self.uptime(), self.interval, found,
+            is_judged)
+        for recorded in changes.new:
+            self._lines(server).found(_finding(recorded))
+        self._numbers['new'] += len(changes.new)
+        self._log_gone(changes.gone)
 
-    def _prove_it_answers(self) -> None:
-        self.node.cinder(self.question_timeout).prove_it_answers()
+    def _prove_cinder(self, look: ServerLook) -> None:
+        """Prove that this is the right Cinder, before a finding counts.
 
-    def _judge(self, host_server: HostServer,
-               listed: dict[str, facts.Volume]) -> Plan:
-        server, bdms = host_server.server, host_server.bdms
-        volumes, attachments, _ = self._ask(
-            lambda cinder: cinder.answers_for(
-                server.uuid, bdms, listed, server.project))
-        # This Cinder is proven, by a listed volume or by the witness.
-        snapshot = facts.Snapshot(server, bdms, volumes, attachments,
-                                  WitnessAnswer.KNOWN)
-        now = datetime.datetime.fromtimestamp(
-            self.now(), datetime.timezone.utc)
-        return addresses.apply_moves(
-            rules.decide(snapshot, self.policy, now), snapshot, self.policy,
-            now, lambda: self.node.moves(server.uuid)).of_mappings()
+        In a wrong region, or a restored database, all disks look lost.
 
-    def _prove_cinder(self, server: str, volumes: int) -> None:
-        """Prove that this is the right Cinder, though no volume exists.
-
-        A volume of another host is the proof.
-
-        :param server: a server of this host with volumes
-        :param volumes: how many volumes the servers of this host have
         :raises SuspectCinder: when there is no proof
         """
-        found = self.node.cinder(self.policy.timeout).witness(
-            self.node.witnesses(server))
-        # A single volume may have been deleted, if Nova has no other volume
-        # to ask for.
-        if found is not WitnessAnswer.KNOWN and not (
-                found is WitnessAnswer.NONE_EXISTS and volumes == 1):
+        if look.witness() is WitnessAnswer.UNKNOWN:
             raise SuspectCinder(
-                'Cinder knows no volume of the servers of this host, and none '
-                'of the requested ones of other hosts: is it the wrong '
-                'region, or a restored database?')
+                'Cinder knows no volume of this server, and none of the '
+                'requested ones of other servers: is it the wrong region, or '
+                'a restored database?')
+        self._is_proved = True
 
     def _fail(self, exc: Exception, failed: int, then: float) -> None:
         self._lines().not_audited(
-            _reason_of(exc), exc, 'the servers of this host were not audited; '
-            'the next round is in %d s, and further failures are logged at '
-            'DEBUG' % max(0, then - self.now()), is_new=failed == 1)
+            _reason_of(exc), exc, 'the round ends here; the next one is in '
+            '%d s, and further failures are logged at DEBUG'
+            % max(0, then - self.uptime()), is_new=failed == 1)
         try:
-            self.store.record_failure(dataclasses.replace(
-                self.store.last_round(), failed=failed, next=then,
-                problem=masked(exc)))
+            self.store.record(dataclasses.replace(
+                self.store.last_round(), failed=failed,
+                next=self._clock_at(then), problem=masked(exc)))
         except StoreError:
             # A store that cannot be written makes the round fail, too, and
             # that is logged.
@@ -295,23 +226,26 @@ class Audit:
         return LogLines({'uuid': server} if server else None,
                         self.request_id, AUDIT, self.counters)
 
-    def _log(self, changes: Changes, done: Round, failed: int,
-             skipped: int) -> None:
-        for recorded in changes.new:
-            self._lines(recorded.server).found(_finding(recorded))
-        for recorded in changes.gone:
+    def _log_gone(self, gone: Iterable[RecordedFinding]) -> None:
+        for recorded in gone:
+            self._numbers['gone'] += 1
             if recorded.reason in _KNOWN_REASONS:
                 self._lines(recorded.server).gone(_finding(recorded))
+
+    def _log(self, done: Round, failed: int) -> None:
+        present = self.store.findings()
         announced = collections.Counter(
-            f.reason for f in changes.present if f.announced)
-        seen_once = sum(not f.announced for f in changes.present)
+            f.reason for f in present if f.announced)
+        not_looked_at = self._numbers['not looked at']
         self._lines().audited(
-            'servers: %d, volumes: %d, seconds: %.1f, requests: %d, open: %s, '
-            'new: %d, gone: %d, seen once: %d%s%s' % (
-                done.servers, done.volumes, done.seconds, done.requests,
+            'servers: %d, volumes: %d, seconds: %.1f, open: %s, new: %d, '
+            'gone: %d, seen once: %d%s%s' % (
+                done.servers, done.volumes, done.seconds,
                 ' '.join('%s=%d' % each for each in sorted(announced.items()))
-                or '0', len(changes.new), len(changes.gone), seen_once,
-                ', servers not looked at: %d' % skipped if skipped else '',
+                or '0', self._numbers['new'], self._numbers['gone'],
+                sum(not f.announced for f in present),
+                ', servers not looked at: %d' % not_looked_at
+                if not_looked_at else '',
                 ', failed rounds before: %d' % failed if failed else ''))
 
 
@@ -323,14 +257,10 @@ def _reason_of(exc: Exception) -> Reason:
     return actions.reason_of(exc, AUDIT)
 
 
-def _yield_to_green_threads() -> None:
-    """Let other green threads run, which otherwise happens only in I/O."""
-    time.sleep(0)
-
-
 def _recorded(server: str, finding: facts.Finding) -> RecordedFinding:
     return RecordedFinding(
-        server=server, subject=finding.bdm.uuid if finding.bdm else '',
+        server=server, subject=finding.bdm.uuid if finding.bdm
+        else finding.attachment_id or '',
         reason=str(finding.reason), volume=finding.volume_id,
         attachment=finding.attachment_id, device=finding.device,
         explanation=finding.explanation)
@@ -344,20 +274,19 @@ def _finding(recorded: RecordedFinding) -> facts.Finding:
     return facts.Finding(Reason(recorded.reason), recorded.explanation, bdm)
 
 
-def next_round(host: str, interval: int, now: float) -> float:
-    """Return the time of the next round of a host.
+def round_begun(host: str, interval: int, now: float) -> float:
+    """Return when the current round of a host has begun.
 
-    Rounds are spread over the interval by the names of the hosts, so that not
-    all hosts ask Cinder in the same second, and a restart of nova-compute does
-    not move them.
+    It depends on the clock and the host's name alone: a restart of
+    nova-compute does not move it, and not all hosts list their servers in the
+    same second.
 
     :param interval: seconds from one round to the next
     """
     offset = zlib.crc32(host.encode()) % interval
-    begun = (now + _MAX_EARLY_SECONDS - offset) // interval
-    return (begun + 1) * interval + offset
+    return (now - offset) // interval * interval + offset
 
 
-def is_far(seconds: float, interval: int) -> bool:
-    """Return whether a round is too far away: the clock was set back."""
-    return seconds > interval + _MAX_EARLY_SECONDS
+def share_of(server: str) -> float:
+    """Return the share of an interval after which a server is looked at."""
+    return zlib.crc32(server.encode()) / 2 ** 32

@@ -52,7 +52,9 @@ class Counters:
         """Count what was withheld, was skipped, or failed."""
 
     def add_cinder_seconds(self, trigger: str, seconds: float) -> None:
-        """Add the time in which a cleanup or an audit round asked Cinder."""
+        """Add the time in which a cleanup, or a look of an audit round, asked
+        Cinder.
+        """
 
 
 @dataclasses.dataclass

@@ -76,9 +76,8 @@ SCHEMA = {
             PRIMARY KEY (host, server, subject, reason)) WITHOUT ROWID""",
         """CREATE TABLE round (
             host TEXT PRIMARY KEY, succeeded REAL, servers INTEGER,
-            volumes INTEGER, requests INTEGER, seconds REAL,
-            failed INTEGER NOT NULL, problem TEXT, next REAL NOT NULL)
-        WITHOUT ROWID""",
+            volumes INTEGER, seconds REAL, failed INTEGER NOT NULL,
+            problem TEXT, next REAL NOT NULL) WITHOUT ROWID""",
         """CREATE TABLE process (
             host TEXT PRIMARY KEY, since REAL NOT NULL, identity TEXT NOT NULL,
             problem TEXT NOT NULL, facts TEXT NOT NULL) WITHOUT ROWID"""),

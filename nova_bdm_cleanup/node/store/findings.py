@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 import dataclasses
 import math
 import sqlite3
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nova_bdm_cleanup.node.store.database import Database, MAX_BYTES
 
@@ -21,7 +21,7 @@ class RecordedFinding:
     """A finding of the periodic audit, as it is kept from round to round."""
 
     server: str
-    #: The uuid of the BDM.
+    #: The uuid of the BDM, or the id of the attachment.
     subject: str
     reason: str
     volume: str | None
@@ -40,7 +40,7 @@ class RecordedFinding:
 
 
 class Changes(NamedTuple):
-    """The changes that a round makes to the findings of a host."""
+    """The changes that a look at a server makes to its findings."""
 
     #: To be logged now.
     new: tuple[RecordedFinding, ...]
@@ -54,11 +54,11 @@ class Changes(NamedTuple):
 class Round:
     """The last rounds of a host."""
 
-    #: When the last successful one began; None: there was none yet.
+    #: When the last successful one ended; None: there was none yet.
     succeeded: float | None = None
+    #: What it has looked at, and how long that took.
     servers: int = 0
     volumes: int = 0
-    requests: int = 0
     seconds: float = 0.0
     #: How many have failed since then, and why the last one did.
     failed: int = 0
@@ -82,38 +82,36 @@ class FindingStore:
         #: the store does not keep these times.
         self._seen: dict[tuple[str, str, str], float] = {}
 
-    def record_success(self, moment: float, uptime: float, interval: float,
-                       done: Round, found: Sequence[RecordedFinding],
-                       skipped: Collection[str]) -> Changes:
-        """Record a round that succeeded.
+    def record_server(self, server: str, moment: float, uptime: float,
+                      interval: float, found: Sequence[RecordedFinding],
+                      is_judged: bool = True) -> Changes:
+        """Record a look at a server.
 
         A finding is new when it was first seen an interval ago: by the clock,
         and by the uptime if this process has seen it.  So a clock that is set
         forward makes no finding new, unless nova-compute was restarted.
 
-        :param moment: when it began
+        :param moment: when it was looked at
         :param uptime: the same on a clock that is never set, which starts with
             this process or before
         :param interval: seconds from one round to the next
-        :param done: the round
-        :param found: all findings of the round
-        :param skipped: the servers that were not audited; their findings stay
+        :param found: all its findings
+        :param is_judged: False: it could not be judged; its other findings
+            stay
         :returns: the changes
         :raises StoreError: when it cannot be recorded; nothing has changed
         """
         def change(connection: sqlite3.Connection) -> Changes:
             changes = _compare(
-                self._findings(connection), found, skipped, moment,
+                self._findings(connection, server), found, is_judged, moment,
                 interval * _SEEN_TWICE_SHARE_OF_INTERVAL,
                 {key: uptime - seen for key, seen in self._seen.items()})
-            connection.execute('DELETE FROM finding WHERE host = ?',
-                               (self._host,))
+            self._forget(connection, server)
             connection.executemany(
                 'INSERT INTO finding VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)',
                 [(self._host, *s.key, s.first, s.announced, s.volume,
                   s.attachment, s.device, s.explanation)
                  for s in changes.present])
-            self._record(connection, done)
             return changes
 
         changes = self._database.write(
@@ -122,54 +120,81 @@ class FindingStore:
         self._seen = {
             **{finding.key: uptime for finding in found},
             **{key: seen for key, seen in self._seen.items()
-               if key in present}}
+               if key[0] != server or key in present}}
         return changes
 
-    def record_failure(self, done: Round) -> None:
-        """Record a round that failed; the findings stay."""
+    def record_success(self, done: Round, here: Collection[str]
+                       ) -> tuple[RecordedFinding, ...]:
+        """Record a round that succeeded.
+
+        :param here: the servers of this host; the findings of others go
+        :returns: the findings that were logged before and are gone
+        """
+        def change(connection: sqlite3.Connection
+                   ) -> tuple[RecordedFinding, ...]:
+            left = [finding for finding in self._findings(connection)
+                    if finding.server not in here]
+            for server in {finding.server for finding in left}:
+                self._forget(connection, server)
+            self._record(connection, done)
+            return tuple(finding for finding in left if finding.announced)
+
+        gone = self._database.write(change)
+        self._seen = {key: seen for key, seen in self._seen.items()
+                      if key[0] in here}
+        return gone
+
+    def record(self, done: Round) -> None:
+        """Record a round that began or failed; the findings stay."""
         self._database.write(
             lambda connection: self._record(connection, done))
 
+    def _forget(self, connection: sqlite3.Connection, server: str) -> None:
+        connection.execute('DELETE FROM finding WHERE host = ? AND server = ?',
+                           (self._host, server))
+
     def _record(self, connection: sqlite3.Connection, done: Round) -> None:
         connection.execute(
-            'INSERT OR REPLACE INTO round VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)',
+            'INSERT OR REPLACE INTO round (host, succeeded, servers, volumes, '
+            'seconds, failed, problem, next) VALUES (?, ?, ?, ?, ?, ?, ?, ?)',
             (self._host, *dataclasses.astuple(done)))
 
     def findings(self) -> tuple[RecordedFinding, ...]:
-        """Return the findings of the last successful round."""
+        """Return all findings, each as its server was last looked at."""
         return self._database.read(self._findings) or ()
 
     def last_round(self) -> Round:
         """Return what is recorded of the last rounds."""
         row = self._database.read(lambda connection: connection.execute(
-            'SELECT succeeded, servers, volumes, requests, seconds, failed, '
-            'problem, next FROM round WHERE host = ?',
+            'SELECT succeeded, servers, volumes, seconds, failed, problem, '
+            'next FROM round WHERE host = ?',
             (self._host,)).fetchone())
         return Round(*row) if row else Round()
 
-    def _findings(self, connection: sqlite3.Connection
-                  ) -> tuple[RecordedFinding, ...]:
-        rows = connection.execute(
+    def _findings(self, connection: sqlite3.Connection,
+                  server: str | None = None) -> tuple[RecordedFinding, ...]:
+        """Return the findings of one server, or of all."""
+        rows: Iterable[Sequence[Any]] = connection.execute(
             'SELECT server, subject, reason, volume, attachment, device, '
             'explanation, first, announced FROM finding WHERE host = ? '
-            'ORDER BY server, subject, reason', (self._host,)).fetchall()
+            'AND server = ifnull(?, server) '
+            'ORDER BY server, subject, reason', (self._host, server))
         # SQLite returns 0 or 1 for ``announced``, which serves as well.
         return tuple(RecordedFinding(*row) for row in rows)
 
 
 def _compare(recorded: Sequence[RecordedFinding],
-             found: Sequence[RecordedFinding], skipped: Collection[str],
+             found: Sequence[RecordedFinding], is_judged: bool,
              moment: float, apart: float,
              ages: Mapping[tuple[str, str, str], float]) -> Changes:
-    """Return the changes that a round makes.
+    """Return the changes that a look at a server makes.
 
-    :param apart: the seconds between two rounds that have seen a finding
+    :param apart: the seconds between two looks that have seen a finding
     :param ages: the seconds since this process has first seen each finding, by
         key
     """
     before = {finding.key: finding for finding in recorded}
-    present = {key: finding for key, finding in before.items()
-               if finding.server in skipped}
+    present = {} if is_judged else dict(before)
     new = []
     for finding in found:
         old = before.get(finding.key)
@@ -186,4 +211,4 @@ def _compare(recorded: Sequence[RecordedFinding],
         tuple(present[key] for key in new),
         tuple(finding for finding in recorded
               if finding.announced and finding.key not in present),
-        tuple(present[key] for key in sorted(present)))
+        tuple(present.values()))

@@ -17,6 +17,7 @@ import os
 import pathlib
 import select
 import sys
+import time
 import traceback
 from typing import Any
 
@@ -101,8 +102,11 @@ class ComputeHost:
 
         manager = self.cloud.nova.computes[HOST].manager
         watcher = periodic._watchers[manager]
+        watcher._wait = lambda seconds: None
+        # A round begins now.
+        watcher._next = time.monotonic()
         watcher.tick()
-        watcher.round()
+        watcher._round_thread.join()
 
     def stop(self) -> None:
         """Shut nova-compute down."""

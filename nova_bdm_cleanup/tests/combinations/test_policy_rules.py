@@ -13,11 +13,14 @@ from oslo_upgradecheck.upgradecheck import Code
 import testscenarios
 import testtools
 
-from nova_bdm_cleanup.node.audit.cinder import AuditCinder
 from nova_bdm_cleanup.node.instance import mapping_of
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.api import Api
-from nova_bdm_cleanup.openstack.cinder import NOVA_CONF, VOLUME_MICROVERSION
+from nova_bdm_cleanup.openstack.cinder import (
+    Cinder,
+    NOVA_CONF,
+    VOLUME_MICROVERSION,
+)
 from nova_bdm_cleanup.rules.facts import Answers, Volume
 from nova_bdm_cleanup.tests.cloud import cinder, fixture, identity
 from nova_bdm_cleanup.tests.functional import scenario
@@ -29,7 +32,7 @@ from nova_bdm_cleanup.tests.functional.test_policy import (
     USER,
 )
 
-Question = Callable[[AuditCinder], Any]
+Question = Callable[[Cinder], Any]
 
 load_tests = testscenarios.load_tests_apply_scenarios
 
@@ -106,12 +109,12 @@ class SubsetTest(PolicyTestCase):
     def ask(self, caller: identity.Caller) -> list[Any]:
         """Return the answers to all questions; None: there is none."""
         connection = self.cloud.cinder.client(caller, service=True).client
-        asked = AuditCinder(Api('Cinder', VOLUME_MICROVERSION,
-                                lambda: connection.request, NOVA_CONF))
+        asked = Cinder(Api('Cinder', VOLUME_MICROVERSION,
+                           lambda: connection.request, NOVA_CONF))
         return [self.answer(question, asked) for question in self.questions]
 
     @staticmethod
-    def answer(question: Question, asked: AuditCinder) -> Any:
+    def answer(question: Question, asked: Cinder) -> Any:
         try:
             return [_comparable(question(asked))]
         except errors.ApiError:
@@ -124,16 +127,14 @@ class SubsetTest(PolicyTestCase):
                 if row.volume_id and not row.deleted]
         yield lambda asked: asked.look(server.id, bdms, project)
         yield lambda asked: asked.look(server.id, bdms, project, closely=True)
-        yield lambda asked: asked.answers_for(
-            server.id, bdms, asked.volumes_by_id(server.volumes), project)
         for volume in server.volumes:
             yield functools.partial(
-                AuditCinder.attaches, server_id=server.id, volume_id=volume,
+                Cinder.attaches, server_id=server.id, volume_id=volume,
                 attachment_id=None)
-            yield functools.partial(AuditCinder.volume, volume_id=volume)
+            yield functools.partial(Cinder.volume, volume_id=volume)
             for each in self.cloud.attachments(volume):
                 yield functools.partial(
-                    AuditCinder.attachment, attachment_id=each.id)
+                    Cinder.attachment, attachment_id=each.id)
 
     def test_fewer_rules_never_change_an_answer(self):
         expected = self.ask(identity.NOVA)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 import pathlib
 import threading
 import time
@@ -17,6 +16,7 @@ from oslo_service import periodic_task
 import testtools
 
 from nova_bdm_cleanup.node import periodic, process_record
+from nova_bdm_cleanup.node.audit.rounds import round_begun
 from nova_bdm_cleanup.node.cleanup.triggers import ALWAYS_ON
 from nova_bdm_cleanup.node.store.findings import FindingStore
 from nova_bdm_cleanup.node.store.processes import Processes
@@ -36,7 +36,7 @@ class LoggedFinding(NamedTuple):
 
 
 class AuditRoundTestCase(scenario.ScenarioTestCase):
-    """Rounds that the test starts."""
+    """Rounds that the test starts, with a clock that only their waits move."""
 
     def setUp(self):
         super().setUp()
@@ -49,21 +49,22 @@ class AuditRoundTestCase(scenario.ScenarioTestCase):
     def restart(self, host: str = 'compute1') -> None:
         """Start the rounds, as nova-compute does when it has started."""
         self.manager = self.cloud.nova.computes[host].manager
+        # A round begins now.
+        self._clock = INTERVAL_SECONDS + round_begun(
+            host, INTERVAL_SECONDS, self._clock)
         self.watcher = periodic.Watcher(
             self.manager, process_record.record(scenario.CONF, ALWAYS_ON),
-            lambda: self._clock, lambda: self._clock)
+            lambda: self._clock, lambda: self._clock, self._wait)
 
-    def run_round(self, during: Callable[[], Any] | None = None
-              ) -> list[LoggedFinding]:
-        """Run a round, an interval later.
+    def _wait(self, seconds: float) -> None:
+        self._clock += seconds
 
-        :param during: is called before the round
+    def run_round(self) -> list[LoggedFinding]:
+        """Run the next round.
+
         :returns: the findings that it logs, without its summary
         """
-        self._clock += INTERVAL_SECONDS
         self.start_recording()
-        if during is not None:
-            during()
         self.watcher.round()
         lines = [line for line in self.all_log_lines()
                  if line.level != 'DEBUG']
@@ -137,6 +138,39 @@ class RoundTest(AuditRoundTestCase):
         self.assertEqual([('found', 'other-hosts-address', server.id, moved)],
                          self.run_two_rounds())
 
+    def test_stale_attachment_is_found_in_both_modes(self):
+        server = self.create_server(scenario.BOOT_DISK)
+        free = self.cloud.volume()
+        self.cloud.create_attachment(server, free, connected=False)
+        self.assertEqual([('found', 'stale-attachment', server.id, free)],
+                         self.run_two_rounds())
+        self.set_options(mode='observe')
+        self.assertEqual([], self.run_round())
+        self.assertEqual(1, self.metric('findings', reason='stale-attachment'))
+        self.assertEqual(1, len(self.cloud.attachments(free)))
+
+    def test_wrong_region_fails_the_round_at_the_first_server(self):
+        """Do so where Cinder is asked for root disks only."""
+        for _ in range(3):
+            self.create_server(root='volume')
+        self.assertEqual([], self.run_round())
+        self.cloud.use_wrong_cinder()
+        self.assertEqual([], self.run_two_rounds())
+        self.assertIn('is it the wrong region',
+                      self.store.last_round().problem)
+        self.assertEqual((), self.store.findings())
+        self.cloud.use_right_cinder()
+        self.assertEqual([], self.run_round())
+        self.assertIn('failed rounds before: 2', self.sums[0])
+
+    def test_server_that_is_busy_is_left_out(self):
+        busy, server = (self.create_server(scenario.BOOT_DISK)
+                        for _ in range(2))
+        self.cloud.lose_attachment(busy, *busy.volumes)
+        self.cloud.change(busy, task_state='powering-off')
+        self.assertEqual([], self.run_two_rounds())
+        self.assertIn('servers: 1, volumes: 1, ', self.sums[0])
+
     def test_server_with_a_slow_volume_is_skipped(self):
         """Skip a server whose volume has thousands of attachments."""
         self.set_options(timeout=8)
@@ -145,7 +179,8 @@ class RoundTest(AuditRoundTestCase):
         lost = others[0]
         self.cloud.lose_attachment(lost, *lost.volumes)
         self.cloud.proxy.on(
-            'GET', '', self.cloud.proxy.hang_if_answer_has(slow.volumes[0]))
+            'GET', '/volumes/detail',
+            self.cloud.proxy.hang_if_answer_has(slow.volumes[0]))
         found = self.run_two_rounds()
         self.assertEqual(
             {('found', 'not-looked-at', slow.id, '-'),
@@ -161,11 +196,19 @@ class RoundTest(AuditRoundTestCase):
     @testtools.skipUnless(
         hasattr(nova_manager.ComputeManager, 'set_shutdown_in_progress'),
         'Nova does not say that it stops')
-    def test_no_round_runs_during_a_shutdown(self):
+    def test_shutdown_ends_the_wait_of_a_round(self):
+        self.create_server(scenario.BOOT_DISK)
+        self.start_recording()
+        watcher = periodic.Watcher(
+            self.manager, process_record.record(scenario.CONF, ALWAYS_ON))
+        # The round begins in an hour, and waits for that.
+        watcher._next = time.monotonic() + INTERVAL_SECONDS
+        thread = threading.Thread(target=watcher.round)
+        thread.start()
         self.manager.set_shutdown_in_progress()
         self.addCleanup(self.manager._shutdown_in_progress.clear)
-        self.assertEqual([], self.run_round())
-        self.assertEqual([], self.sums)
+        thread.join(fixture.TIMEOUT)
+        self.assertFalse(thread.is_alive())
         self.assertEqual([], self.requests())
 
     def test_unwritable_metrics_are_logged_once(self):
@@ -216,8 +259,9 @@ class RoundTest(AuditRoundTestCase):
         self.addCleanup(is_over.set)
         self.cloud.proxy.on('*', '', proxy.before(is_over.wait))
         watcher = self.start_periodic_task()
-        # The round is due now.
-        watcher._next = time.time()
+        watcher._wait = lambda seconds: None
+        # A round begins now.
+        watcher._next = time.monotonic()
         task = dict(self.manager._periodic_tasks)['bdm_cleanup']
         for _ in range(3):
             task(self.manager, nova_context.get_admin_context())

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -66,7 +67,7 @@ class StateTest(base.CommandTest):
             path = os.path.join(self.home, str(number))
             running.start(path, since=base.NOON + since,
                           audit_interval=interval)
-            FindingStore(path, 'compute1').record_failure(Round(
+            FindingStore(path, 'compute1').record(Round(
                 succeeded=None if succeeded is None else base.NOON,
                 failed=3, problem='no answer'))
             found = status_of('compute1', path, base.NOON + now)
@@ -127,9 +128,13 @@ class StatusCommandTest(base.CommandTest):
         """Record rounds, the last one at noon, and their findings."""
         for ago in reversed(range(rounds)):
             moment = base.NOON - ago * 3600
-            self.store().record_success(moment, moment, 3600, Round(
-                succeeded=base.NOON, servers=7, volumes=21, requests=3,
-                seconds=0.25, next=base.NOON + 3600), seen, ())
+            for server in (base.SERVER, base.OTHER):
+                self.store().record_server(
+                    server, moment, moment, 3600,
+                    [each for each in seen if each.server == server])
+            self.store().record_success(Round(
+                succeeded=base.NOON, servers=7, volumes=21, seconds=0.25,
+                next=base.NOON + 3600), {base.SERVER, base.OTHER})
         journal = Journal(self.path, base.MIB4)
         for kind, payer, amount in (
                 (MAPPINGS, 'project one', 1), (MAPPINGS, 'project two', 1),
@@ -182,9 +187,21 @@ class StatusCommandTest(base.CommandTest):
             (code, *(table[title] for title in (
                 'Audit', 'Last round', 'Next round', 'Open findings'))))
 
+    def test_round_that_goes_on_is_shown(self):
+        self.start()
+        self.audited()
+        self.store().record(dataclasses.replace(
+            self.store().last_round(), next=base.NOON + 4000))
+        table = self.table()[1]
+        self.assertEqual(
+            ('2027-01-15 12:00:00 UTC: 7 servers with 21 volumes',
+             'since 2027-01-15 12:06:40 UTC', '2027-01-15 13:06:40 UTC'),
+            tuple(table[title] for title in (
+                'Last round', 'This round', 'Next round')))
+
     def test_failed_rounds_are_shown_with_their_error(self):
         self.start()
-        self.store().record_failure(Round(
+        self.store().record(Round(
             failed=3, problem='no\x1b[31m answer', next=base.NOON))
         self.assertEqual(
             '3; the last error: no\\x1b[31m answer',
@@ -232,6 +249,11 @@ class StatusCommandTest(base.CommandTest):
              'Since (UTC)  2027-01-15 11:00:00',
              'What to do   openstack bdm clean ' + base.SERVER],
             narrow.partition('\n\n')[0].splitlines())
+
+    def test_stale_attachment_is_cleaned_up(self):
+        self.start()
+        self.audited(finding(reason='stale-attachment'))
+        self.assertIn('openstack bdm clean ' + base.SERVER, self.open())
 
     def test_the_worst_comes_first(self):
         self.start()
@@ -320,8 +342,8 @@ class StatusCommandTest(base.CommandTest):
             'process': {'host': 'compute1', 'pid': os.getpid(),
                         'since': LATER, **FACTS},
             'removals_last_hour': 2,
-            'last_round': {'begun': base.NOON, 'servers': 7, 'volumes': 21,
-                           'requests': 3, 'seconds': 0.25},
+            'last_round': {'ended': base.NOON, 'servers': 7, 'volumes': 21,
+                           'seconds': 0.25},
             'failed_rounds': 0, 'problem': '',
             'next_round': base.NOON + 3600,
             'findings': {'volume-available': 1},

@@ -19,7 +19,6 @@ import testscenarios
 from nova_bdm_cleanup import rules
 from nova_bdm_cleanup.client.cloud.cinder import CloudCinder
 from nova_bdm_cleanup.node import cleanup
-from nova_bdm_cleanup.node.audit.cinder import AuditCinder
 from nova_bdm_cleanup.node.cleanup import log_lines
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.api import Advice, Api
@@ -30,7 +29,6 @@ from nova_bdm_cleanup.openstack.cinder import (
 )
 from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
 from nova_bdm_cleanup.rules import facts
-from nova_bdm_cleanup.rules.reasons import DANGLING, Reason
 from nova_bdm_cleanup.tests.unit import base, loopback, make, wire, worlds
 from nova_bdm_cleanup.tests.unit.loopback import LoopbackCloud, Request
 
@@ -985,126 +983,6 @@ class WholeCloudTest(CinderTestCase):
         self.assertEqual(2, self.cloud.asked('/volumes/detail'))
 
 
-class VolumesByIdTest(CinderTestCase):
-    """The volumes of all servers of a host."""
-
-    kind = AuditCinder
-
-    def known(self, *volume_ids):
-        return self.cinder().volumes_by_id(volume_ids)
-
-    def test_sixty_volumes_take_one_request(self):
-        """Limit the URL: some web servers take only 8 kB with headers."""
-        ids = [self.cloud.put_volume('%036d' % n) for n in range(61)]
-        for count, requests in ((0, 0), (1, 1), (60, 1), (61, 2)):
-            self.cloud.requests.clear()
-            self.assertEqual(set(ids[:count]), set(self.known(*ids[:count])))
-            self.assertEqual(['GET ' + MANY] * requests, self.cloud.paths)
-            for request in self.cloud.requests:
-                self.assertLess(len(urllib.parse.quote(request.url)), 4000)
-
-    def test_deleted_volume_is_left_out(self):
-        self.healthy(1)
-        self.assertEqual({'volume-1'}, set(self.known('volume-1', 'gone')))
-        self.assertEqual(1, len(self.cloud.requests))
-
-    def test_empty_answer_needs_the_admin_role(self):
-        self.assertEqual({}, self.known('volume-1'))
-        self.assertEqual(['GET ' + MANY, 'GET /volumes'], self.cloud.paths)
-        self.user = 'member'
-        self.cloud.volume_filters.add('id')
-        self.assertRaises(errors.ProjectHidden, self.known, 'volume-1')
-
-    def test_credentials_of_one_project_are_refused(self):
-        self.healthy(1)
-        self.user = 'member'
-        for filters in ((), ('id',)):
-            self.cloud.volume_filters.update(filters)
-            error = self.assertRaises(
-                errors.ApiError, self.known, 'volume-1')
-            self.assertIn('admin role', str(error))
-        self.assertIsInstance(error, errors.ProjectHidden)
-
-
-class AnswersForTest(CinderTestCase):
-    """One request for each disk that looks wrong, none for others."""
-
-    kind = AuditCinder
-
-    def sparing(self, bdms, known=None):
-        if known is None:
-            known = self.cinder().volumes_by_id(
-                [b.volume_id for b in bdms if b.volume_id])
-        self.cloud.requests.clear()
-        return self.cinder().answers_for(make.SERVER, bdms, known)
-
-    def test_nothing_is_asked_where_all_is_in_order(self):
-        bdms = self.healthy(3)
-        volumes, attachments, is_cut = self.sparing([make.root(), *bdms])
-        self.assertEqual([], self.cloud.paths)
-        self.assertEqual(
-            ({b.volume_id for b in bdms}, {b.attachment_id for b in bdms},
-             False), (set(volumes), {a.id for a in attachments}, is_cut))
-
-    def test_each_suspect_costs_one_request(self):
-        volumes, attachments = self.cloud.volumes, self.cloud.attachments
-
-        def missing():
-            del volumes['volume-2'], attachments['attachment-2']
-
-        def available():
-            volumes['volume-2'].update(status='available', attachments=[])
-            del attachments['attachment-2']
-
-        def reset():
-            volumes['volume-2']['status'] = 'available'
-
-        def elsewhere():
-            del attachments['attachment-2']
-            volumes['volume-2']['attachments'] = [
-                {'server_id': make.OTHER_SERVER, 'attachment_id': 'other'}]
-
-        def old():
-            bdms[1] = make.bdm(volume_id='volume-2', attachment_id=None)
-
-        def twice():
-            # The volume does not show which of the two is right.
-            bdms.append(make.bdm(uuid='b', volume_id='volume-2',
-                                 attachment_id='attachment-2'))
-
-        for change in (missing, available, reset, elsewhere, old, twice):
-            self.cloud.attachments.clear()
-            bdms = self.healthy(3)
-            change()
-            self.sparing(bdms)
-            self.assertEqual(
-                ['GET /volumes/volume-2' if change is missing
-                 else 'GET ' + LIST] * (len(bdms) - 2),
-                self.cloud.paths, change.__name__)
-
-    def test_the_silence_of_the_list_proves_nothing(self):
-        bdms = self.healthy(2)
-        volumes, attachments, _ = self.sparing(
-            bdms, self.cinder().volumes_by_id(['volume-1']))
-        self.assertEqual(['GET /volumes/volume-2'], self.cloud.paths)
-        self.assertTrue(all(volumes.values()))
-        self.assertEqual(2, len(attachments))
-
-    def test_a_volume_that_two_mappings_name_is_asked_for_once(self):
-        bdms = self.healthy(1)
-        del self.cloud.volumes['volume-1']
-        self.sparing([bdms[0], make.bdm(uuid='b', attachment_id='x')])
-        self.assertEqual(['GET /volumes/volume-1'], self.cloud.paths)
-
-    def test_missing_answer_raises(self):
-        bdms = self.healthy(1)
-        self.cloud.volumes['volume-1']['status'] = 'available'
-        self.cloud.trouble('GET', '/attachments/*', wire.page(503))
-        self.assertRaises(errors.BadAnswer, self.sparing, bdms)
-        self.cloud.trouble('GET', '/volumes/volume-1', wire.page(503))
-        self.assertRaises(errors.BadAnswer, self.sparing, bdms, {})
-
-
 class WorldCase(base.TestCase):
     """Cinder with a world of the rules, without HTTP in between."""
 
@@ -1117,8 +995,8 @@ class WorldCase(base.TestCase):
                 {'X-Auth-Token': 'admin'}, body, '/volume/v3/own' + url))
             return types.SimpleNamespace(status_code=status), change(answer)
 
-        return AuditCinder(Api('Cinder', VOLUME_MICROVERSION, lambda: send,
-                                 NOVA_CONF, Deadline(120)), True)
+        return Cinder(Api('Cinder', VOLUME_MICROVERSION, lambda: send,
+                          NOVA_CONF, Deadline(120)), True)
 
     @staticmethod
     def served(world):
@@ -1195,51 +1073,6 @@ class AbsenceTest(WorldCase):
             wanted.update(a.volume_id for a in attachments)
             self.assertEqual({v: v in cloud.volumes for v in wanted},
                              {v: bool(volumes[v]) for v in volumes})
-
-
-class SparinglyIsEnoughTest(WorldCase):
-    """A sparing look, which has the same findings as a full one."""
-
-    def findings(self, world, answers):
-        plan = self.plan(world, answers).of_mappings()
-        return {f.bdm.uuid: f.reason for f in plan.findings}
-
-    def test_sparing_look_has_the_findings_of_a_full_one(self):
-        seen = set()
-
-        @worlds.profile()
-        @hypothesis.given(worlds.worlds())
-        def compare(world):
-            cloud = self.served(world)
-            bdms = tuple(world.rows.values())
-            project = world.server.project
-            full = self.findings(world, self.cinder(cloud).look(
-                world.server.uuid, bdms, project))
-            cinder = self.cinder(cloud)
-            known = cinder.volumes_by_id(
-                [b.volume_id for b in bdms if b.volume_id])
-            sparing = self.findings(world, cinder.answers_for(
-                world.server.uuid, bdms, known, project))
-            shown = {a.attachment_id for v in known.values()
-                     for a in v.attached_to}
-            carried = [(b, world.attachments[b.attachment_id]) for b in bdms
-                       if b.attachment_id in world.attachments]
-            if any(a.id not in shown and (a.volume_id, a.server_id) != (
-                    b.volume_id, world.server.uuid) for b, a in carried):
-                # One more request for each missing disk would be needed
-                # to find the rare one that is only elsewhere.
-                return
-            self.assertEqual(full, sparing)
-            seen.update(full.values())
-
-        compare()
-        self.assertLessEqual({
-            *DANGLING, Reason.ROOT_VOLUME_DANGLING,
-            Reason.HEALTHY, Reason.CROSS_WIRED,
-            Reason.STATUS_CONTRADICTION, Reason.STUCK,
-            Reason.ATTACHMENT_MISMATCH,
-            Reason.OPERATION_IN_FLIGHT, Reason.ATTACH_IN_FLIGHT,
-        }, seen)
 
 
 class SpellingTest(CinderTestCase):

@@ -48,8 +48,8 @@ REFUSED = dataclasses.replace(
         'version': '1.0', 'nova_version': '34.0.0-1', 'triggers': ''})
 
 LAST_ROUND = Round(
-    succeeded=NOON - 900, servers=7, volumes=21, requests=3, seconds=0.25,
-    failed=2, problem='no', next=NOON)
+    succeeded=NOON - 900, servers=7, volumes=21, seconds=0.25, failed=2,
+    problem='no', next=NOON)
 
 
 def finding(reason, first, announced=True):

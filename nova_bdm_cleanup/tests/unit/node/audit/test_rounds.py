@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Audit rounds over a host and a Cinder in memory, with a real store."""
+"""Audit rounds over plans that a test gives, with a real store."""
 
 from __future__ import annotations
 
-import collections
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 import dataclasses
 import itertools
 import logging
-import operator
 import os
-import random
 import re
 from typing import Any
 
@@ -21,187 +18,104 @@ import testscenarios
 
 from nova_bdm_cleanup.node.audit.rounds import (
     Audit,
-    HostServer,
-    is_far,
-    next_round,
+    round_begun,
+    ServerLook,
+    share_of,
 )
 from nova_bdm_cleanup.node.cleanup import log_lines
+from nova_bdm_cleanup.node.cleanup.triggers import AUDIT
 from nova_bdm_cleanup.node.store.findings import FindingStore
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.deadline import TimedOut
-from nova_bdm_cleanup.rules import facts
-from nova_bdm_cleanup.rules.facts import Policy
-from nova_bdm_cleanup.tests.unit import base, make, worlds
+from nova_bdm_cleanup.rules.facts import Finding, Plan, WitnessAnswer
+from nova_bdm_cleanup.rules.reasons import Reason
+from nova_bdm_cleanup.tests.unit import base, make
 from nova_bdm_cleanup.tests.unit.node.cleanup import fakes
 
 load_tests = testscenarios.load_tests_apply_scenarios
 
 HOUR = 3600
-MIB = 1024 * 1024
 LINE = re.compile(
     r'^bdm-cleanup: event=(?P<event>\S+) reason=(?P<reason>\S+) '
     r'volume=(?P<volume>\S+) attachment=(?P<attachment>\S+) '
     r'device=(?P<device>\S+) request_id=req-1: (?P<text>.+)$')
 
 
-FIELDS = operator.itemgetter('level', 'event', 'reason', 'server', 'volume',
-                             'attachment', 'device')
-
-
 class Lines(logging.Handler):
     """The log lines, with their servers."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self.found = []
+        self.found: list[dict[str, str]] = []
 
-    def emit(self, record):
-        line = LINE.match(record.getMessage()).groupdict()
+    def emit(self, record: logging.LogRecord) -> None:
+        line = LINE.match(record.getMessage())
+        assert line is not None
         instance = getattr(record, 'instance', None) or {}
-        self.found.append(dict(line, level=record.levelname,
+        self.found.append(dict(line.groupdict(), level=record.levelname,
                                server=instance.get('uuid', '')))
 
 
-class Node:
-    """A host and its Cinder.  Both can be made to fail at any call."""
+@dataclasses.dataclass
+class Server(ServerLook):
+    """A server whose cleanup would find what the test says."""
 
-    def __init__(self) -> None:
-        self.host_servers: list[HostServer] = []
-        self.volumes: dict[str, facts.Volume] = {}
-        self.attachments: dict[str, facts.Attachment] = {}
-        #: Volumes of other servers.
-        self.others: Sequence[str] = ()
-        #: The moves of each server between hosts.
-        self.moved: dict[str, Sequence[facts.Move]] = {}
-        self.failing: dict[str, Exception] = {}
-        #: Volumes for which Cinder answers too late.
-        self.slow: set[str] = set()
-        #: The timeout of each request for volumes, and the number of
-        #: volumes in it.
-        self.asked: list[tuple[int, float]] = []
-        self.question_timeout = 0.0
-        self.calls: list[str] = []
-        self.sent = 0
+    plan: Plan = Plan()
+    error: Exception | None = None
+    #: What Cinder says to the question that needs no volume.
+    no_answer: Exception | None = None
+    known: WitnessAnswer = WitnessAnswer.KNOWN
+    is_busy: bool = False
+    #: How often it was the one that proves the right Cinder.
+    proofs: int = 0
 
-    def call(self, name: str, requests: int = 0) -> None:
-        self.calls.append(name)
-        self.sent += requests
-        if name in self.failing:
-            raise self.failing[name]
+    @property
+    def volumes(self) -> list[str]:
+        return ['volume-%d' % id(self), 'volume-shared']
 
-    # NodePort
+    def preview(self) -> Plan:
+        if self.error is not None:
+            raise self.error
+        return self.plan
 
-    def servers(self) -> Iterable[HostServer]:
-        self.call('servers')
-        return iter(self.host_servers)
-
-    def cinder(self, seconds: float) -> Any:
-        self.call('cinder')
-        self.question_timeout = seconds
-        return self
-
-    def witnesses(self, server: str) -> Iterable[str]:
-        self.call('witnesses')
-        return self.others
-
-    def moves(self, server: str) -> Sequence[facts.Move]:
-        self.call('moves')
-        return self.moved.get(server, ())
-
-    def requests(self) -> int:
-        return self.sent
-
-    # AuditCinder
-
-    def volumes_by_id(self, volume_ids: Sequence[str]
-                      ) -> dict[str, facts.Volume]:
-        self.call('volumes', 1)
-        assert 0 < len(volume_ids) <= 60
-        self.asked.append((len(volume_ids), self.question_timeout))
-        if not self.slow.isdisjoint(volume_ids):
-            raise TimedOut('asking took long')
-        return {v: self.volumes[v] for v in volume_ids if v in self.volumes}
-
-    def answers_for(self, server_id: str, bdms: Sequence[facts.Bdm],
-                       known: Mapping[str, facts.Volume],
-                       project: str | None = None) -> facts.Answers:
-        self.call('look')
-        return facts.Answers(
-            {b.volume_id: known.get(b.volume_id) for b in bdms
-             if b.volume_id},
-            tuple(a for a in self.attachments.values()
-                  if a.server_id == server_id))
+    def witness(self) -> WitnessAnswer:
+        self.proofs += 1
+        return self.known
 
     def prove_it_answers(self) -> None:
-        self.call('answers', 1)
+        if self.no_answer is not None:
+            raise self.no_answer
 
-    def witness(self, volumes: Iterable[str]) -> facts.WitnessAnswer:
-        if not volumes:
-            return facts.WitnessAnswer.NONE_EXISTS
-        self.call('knows-any', 1)
-        return (facts.WitnessAnswer.UNKNOWN
-                if set(self.volumes).isdisjoint(volumes)
-                else facts.WitnessAnswer.KNOWN)
 
-    # Creating records
+class Node:
+    """A host with servers."""
 
-    def server(self, number: int, disks: int = 1, is_busy: bool = False,
-               **about_server: Any) -> str:
-        """Add a server with healthy disks."""
-        uuid = 'server-%d' % number
-        names = ['%d-%d' % (number, disk) for disk in range(disks)]
-        bdms = [make.root(uuid='root-%d' % number)]
-        for name in names:
-            bdms.append(make.bdm(
-                uuid='bdm-' + name, volume_id='volume-' + name,
-                attachment_id='attachment-' + name))
-            self.attach(name, uuid)
-        self.host_servers.append(HostServer(
-            make.server(uuid=uuid, **about_server), tuple(bdms),
-            is_busy=is_busy))
-        return uuid
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self.here: dict[str, Server] = {}
+        self.error: Exception | None = None
+        #: The servers that were looked at, and when.
+        self.looks: dict[str, float] = {}
 
-    def attach(self, name: str, uuid: str) -> None:
-        self.volumes['volume-' + name] = make.volume(
-            id='volume-' + name,
-            attached_to=(make.attached_to(uuid, 'attachment-' + name),))
-        self.attachments['attachment-' + name] = make.attachment(
-            id='attachment-' + name, volume_id='volume-' + name,
-            server_id=uuid)
+    def servers(self) -> Iterable[str]:
+        if self.error is not None:
+            raise self.error
+        return list(self.here)
 
-    def lose_volume(self, name: str) -> None:
-        """Delete a volume behind Nova's back."""
-        del self.volumes['volume-' + name]
-        del self.attachments['attachment-' + name]
+    def look(self, server: str) -> Server | None:
+        found = self.here.get(server)
+        if found is None or found.is_busy:
+            return None
+        self.looks[server] = self._now()
+        return found
 
-    def set(self, name: str, **values: Any) -> None:
-        """Change a volume."""
-        self.volumes['volume-' + name] = dataclasses.replace(
-            self.volumes['volume-' + name], **values)
 
-    def disk(self, **values: Any) -> None:
-        """Change the first disk on a volume of the first server."""
-        first = self.host_servers[0]
-        root, disk, *others = first.bdms
-        if 'boot_index' in values:
-            root = dataclasses.replace(root, boot_index=None)
-        self.change(first.server.uuid, bdms=(
-            root, dataclasses.replace(disk, **values), *others))
-
-    def about(self, **values: Any) -> None:
-        """Change the first server."""
-        server = self.host_servers[0].server
-        self.change(server.uuid, server=dataclasses.replace(server, **values))
-
-    def change(self, uuid: str, **values: Any) -> None:
-        self.host_servers = [
-            dataclasses.replace(i, **values) if i.server.uuid == uuid else i
-            for i in self.host_servers]
+def finding(reason: Reason = Reason.VOLUME_MISSING, **values: Any) -> Finding:
+    return Finding(reason, 'because', **{'bdm': make.bdm(), **values})
 
 
 class RoundTestCase(base.TestCase):
-
-    policy = Policy()
+    """A host with twenty servers."""
 
     def setUp(self):
         super().setUp()
@@ -213,501 +127,335 @@ class RoundTestCase(base.TestCase):
         self.addCleanup(logger.setLevel, logger.level)
         logger.setLevel(logging.DEBUG)
         self.path = os.path.join(self.tempdir(), 'a', 'store')
-        self.now, self.uptime = make.NOW.timestamp(), 50.0
-        self.node = Node()
+        #: What the clock shows ahead of the uptime.
+        self.step = make.NOW.timestamp()
+        self.uptime = 0.0
+        #: nova-compute shuts down at this moment.
+        self.shutdown: float | None = None
+        self.node = Node(lambda: self.uptime)
+        for number in range(20):
+            self.node.here['server-%d' % number] = Server()
         self.counters = fakes.Counters()
         self.failed = 0
+        self.begins = 0.0
+        self.running = self.store()
 
     def store(self):
         return FindingStore(self.path, make.HOST)
 
-    def plan(self):
-        return self.now + HOUR
+    def wait(self, seconds: float) -> bool:
+        self.uptime += seconds
+        return self.shutdown is None or self.uptime < self.shutdown
 
-    def round(self, later=HOUR, store=None):
-        """Run a round.
-
-        :param store: that of a nova-compute that runs; None: of one that has
-            just started
-        """
-        self.now, self.uptime = self.now + later, self.uptime + later
-        self.node.calls = []
-        self.node.sent = 0
+    def round(self, is_resumed: bool = False) -> list[dict[str, str]]:
+        """Run the next round, and return its log lines."""
         self.logged.found = []
+        self.node.looks = {}
+        if not is_resumed:
+            self.begins += HOUR
+            self.uptime = max(self.uptime, self.begins - 20)
         self.failed = Audit(
-            self.node, store or self.store(), self.policy, HOUR, 'req-1',
-            self.counters, lambda: self.now, lambda: self.uptime,
-        ).round(self.failed, self.plan)
+            self.node, self.running, HOUR, 'req-1', self.counters, self.wait,
+            lambda: self.step + self.uptime, lambda: self.uptime,
+        ).round(self.begins, self.failed, is_resumed)
         return self.logged.found
 
-    def events(self, later=HOUR):
+    def events(self):
         """Return event, reason and server of each line but the sum."""
-        *lines, last = self.round(later)
-        self.assertEqual(('INFO', 'audited', '-', ''), FIELDS(last)[:4])
+        *lines, last = self.round()
+        self.assertEqual(('INFO', 'audited', ''), tuple(
+            last[key] for key in ('level', 'event', 'server')))
         return [(line['event'], line['reason'], line['server'])
                 for line in lines]
 
 
-class HealthyTest(RoundTestCase):
-    """Servers with healthy disks only."""
+class PaceTest(RoundTestCase):
 
-    def test_healthy_round_logs_one_line(self):
-        for number in range(100):
-            self.node.server(number, disks=3)
+    def test_each_server_has_its_moment_of_the_interval(self):
         for _ in range(2):
             [line] = self.round()
-            self.assertRegex(
-                line['text'], r'^servers: 100, volumes: 300, '
-                r'seconds: [0-9.]+, requests: 5, open: 0, new: 0, gone: 0, '
-                r'seen once: 0$')
+            self.assertEqual(
+                {server: self.begins + share_of(server) * HOUR
+                 for server in self.node.here}, self.node.looks)
+        self.assertRegex(
+            line['text'], r'^servers: 20, volumes: 21, seconds: [0-9.]+, '
+            'open: 0, new: 0, gone: 0, seen once: 0$')
         last = self.store().last_round()
         self.assertEqual(
-            (self.now, 100, 300, 5, 0, '', self.now + HOUR),
-            (last.succeeded, last.servers, last.volumes, last.requests,
-             last.failed, last.problem, last.next))
-        self.assertEqual(2, len(self.counters.cinder_seconds['audit']))
-        self.assertEqual(({}, {}), (self.counters.removals,
-                                    self.counters.refusals))
+            (self.step + self.uptime, 20, 21, 0, ''),
+            (last.succeeded, last.servers, last.volumes, last.failed,
+             last.problem))
+        self.assertAlmostEqual(self.step + self.begins + HOUR, last.next, 3)
 
-    def test_a_volume_of_two_servers_is_asked_for_once(self):
-        self.node.server(1)
-        [_, bdm] = self.node.host_servers[0].bdms
-        self.node.host_servers.append(HostServer(
-            make.server(uuid='server-2'), (bdm,)))
-        self.assertIn('volumes: 1, ', self.round()[-1]['text'])
-        self.assertEqual(1, self.node.calls.count('volumes'))
+    def test_restarts_in_each_round_leave_no_server_out(self):
+        """Restart nova-compute after each half interval."""
+        looks: set[str] = set()
+        self.begins = self.uptime = float(HOUR)
+        for half in (1, 2):
+            self.shutdown = self.begins + half * HOUR / 2
+            self.running = self.store()
+            self.round(is_resumed=True)
+            self.assertFalse(looks.intersection(self.node.looks))
+            looks.update(self.node.looks)
+            self.uptime = self.shutdown
+        self.assertEqual(set(self.node.here), looks)
+        self.assertIsNotNone(self.store().last_round().succeeded)
 
-    def test_without_volumes_cinder_is_not_asked(self):
-        """Check that Cinder is not asked for busy servers either."""
-        self.node.server(1, disks=0)
-        self.node.server(2, is_busy=True)
-        for _ in range(2):
-            self.round()
-            self.assertEqual(0, self.store().last_round().requests)
-            self.node.host_servers = []
-
-    def test_other_green_threads_get_their_turn(self):
-        turns = []
-        self.useFixture(fixtures.MonkeyPatch(
-            'nova_bdm_cleanup.node.audit.rounds._yield_to_green_threads',
-            lambda: turns.append(None)))
-        for number in range(70):
-            self.node.server(number)
+    def test_late_round_looks_at_all_servers(self):
+        self.uptime = 2.5 * HOUR
+        self.begins = float(HOUR)
         self.round()
-        self.assertEqual(2 + 70, len(turns))
+        self.assertEqual(20, len(self.node.looks))
+
+    def test_clock_that_is_set_does_not_move_the_looks(self):
+        look = self.node.look
+
+        def set_clock(server):
+            self.step -= 86400
+            return look(server)
+
+        self.node.look = set_clock
+        self.round()
+        self.assertEqual(
+            {self.begins + share_of(server) * HOUR
+             for server in self.node.here}, set(self.node.looks.values()))
+
+    def test_shutdown_ends_the_round_without_a_word(self):
+        self.shutdown = self.begins + 1.5 * HOUR
+        self.assertEqual([], self.round())
+        self.assertTrue(0 < len(self.node.looks) < 20)
+        self.assertEqual(0, self.failed)
+        self.assertIsNone(self.store().last_round().succeeded)
 
 
 class FindingTest(RoundTestCase):
-    """The log lines of findings: content, level, and each of them once."""
 
-    scenarios = base.scenarios((
-        ('missing', lambda node: node.lose_volume('1-0'),
-         ('WARNING', 'volume-missing')),
-        ('root', lambda node: (node.disk(boot_index=0),
-                               node.lose_volume('1-0')),
-         ('ERROR', 'root-volume-dangling')),
-        ('stuck', lambda node: node.set(
-            '1-0', status='detaching', updated_at=make.ago(7200)),
-         ('WARNING', 'stuck')),
-        ('locked', lambda node: (node.about(is_locked=True),
-                                 node.lose_volume('1-0')),
-         ('WARNING', 'volume-missing'))), 'change', 'expected')
+    def setUp(self):
+        super().setUp()
+        self.server = self.node.here['server-7']
+
+    def find(self, *findings):
+        self.server.plan = Plan(findings)
 
     def test_finding_is_logged_once_and_so_is_its_end(self):
-        uuid = self.node.server(1)
-        self.node.server(2)
-        level, reason = self.expected
-        before = dict(self.node.volumes), dict(self.node.attachments), list(
-            self.node.host_servers)
-        self.assertEqual([], self.events())
-        self.change(self.node)
-        lines = self.round()
-        self.assertIn('open: 0, new: 0, gone: 0, seen once: 1',
-                      lines[-1]['text'])
-        self.assertEqual(1, len(lines))
-
-        found, last = self.round()
-        disk = reason, uuid, 'volume-1-0', 'attachment-1-0', '/dev/vdb'
-        self.assertEqual((level, 'found', *disk), FIELDS(found))
-        self.assertIn('open: %s=1, new: 1, gone: 0, seen once: 0' % reason,
-                      last['text'])
-        [last] = self.round()
-        self.assertIn('open: %s=1, new: 0, ' % reason, last['text'])
-
-        (self.node.volumes, self.node.attachments,
-         self.node.host_servers) = before
-        gone, last = self.round()
-        self.assertEqual(('INFO', 'gone', *disk), FIELDS(gone))
-        self.assertEqual(found['text'], gone['text'])
-        self.assertIn('open: 0, new: 0, gone: 1, ', last['text'])
-        self.assertEqual([], self.events())
-        # Nothing was removed or withheld.
+        for reason, level in ((Reason.VOLUME_MISSING, 'WARNING'),
+                              (Reason.ROOT_VOLUME_DANGLING, 'ERROR')):
+            self.find(finding(reason))
+            [last] = self.round()
+            self.assertIn('open: 0, new: 0, gone: 0, seen once: 1',
+                          last['text'])
+            found, last = self.round()
+            disk = {'reason': reason, 'server': 'server-7',
+                    'volume': 'volume-1', 'attachment': 'attachment-1',
+                    'device': '/dev/vdb', 'text': 'because'}
+            self.assertEqual(
+                {'event': 'found', 'level': level, **disk}, found)
+            self.assertIn('open: %s=1, new: 1, gone: 0, ' % reason,
+                          last['text'])
+            # Another process knows it.
+            self.running = self.store()
+            self.assertEqual([], self.events())
+            self.find()
+            gone, last = self.round()
+            self.assertEqual(
+                {'event': 'gone', 'level': 'INFO', **disk}, gone)
+            self.assertIn('open: 0, new: 0, gone: 1, ', last['text'])
         self.assertEqual(({}, {}), (self.counters.removals,
                                     self.counters.refusals))
 
+    def test_what_passes_by_itself_is_no_finding(self):
+        self.find(finding(Reason.HEALTHY), finding(Reason.ATTACH_IN_FLIGHT),
+                  finding(Reason.OPERATION_IN_FLIGHT))
+        self.round()
+        self.assertEqual((), self.store().findings())
 
-class ClockTest(RoundTestCase):
-
-    def test_clock_set_forward_does_not_add_a_round(self):
-        """Check that two rounds a minute apart do not count as two."""
-        self.node.server(1)
-        self.node.lose_volume('1-0')
-        store = self.store()
-        self.round(store=store)
-        self.now += HOUR
-        [last] = self.round(60, store)
-        self.assertIn('new: 0, gone: 0, seen once: 1', last['text'])
-        found, last = self.round(store=store)
-        self.assertIn('new: 1, gone: 0, seen once: 0', last['text'])
-
-
-class NoFindingTest(RoundTestCase):
-
-    def setUp(self):
-        super().setUp()
-        self.uuid = self.node.server(1, disks=2)
+    def test_stale_attachments_are_told_apart_and_summed_up(self):
+        stale = [finding(
+            Reason.STALE_ATTACHMENT, bdm=None, decision=make.DELETE,
+            attachment=make.attachment(id='attachment-%d' % number))
+            for number in range(30)]
+        self.find(*stale)
         self.assertEqual([], self.events())
+        self.assertEqual(
+            [('found', 'stale-attachment', 'server-7')] * 5, self.events())
+        self.assertEqual(
+            ['-', *('attachment-%d' % number for number in range(4))],
+            sorted(line['attachment'] for line in self.logged.found[:-1]))
 
-    def test_operation_in_flight_is_no_finding(self):
-        """Check operations in flight, and a mapping that was just created."""
-        for status, disk in (
-                *((status, {}) for status in (
-                    'reserved', 'attaching', 'detaching')),
-                ('available', {'has_connection_info': False,
-                               'attachment_id': None})):
-            for _ in range(3):
-                then = make.ago(make.NOW.timestamp() - self.now - HOUR + 5)
-                self.node.disk(**disk, created_at=then)
-                self.node.set('1-0', status=status, updated_at=then)
-                self.assertEqual([], self.events(), status)
-
-    def test_a_stale_attachment_is_left_to_the_cleanups(self):
-        self.node.attachments['attachment-s'] = make.attachment(
-            id='attachment-s', volume_id='volume-s', server_id=self.uuid)
-        self.node.volumes['volume-s'] = make.volume(id='volume-s')
-        for _ in range(3):
-            self.assertEqual([], self.events())
-
-
-class OtherHostTest(RoundTestCase):
-    """A row that may have the address of another host."""
-
-    def setUp(self):
-        super().setUp()
-        self.uuid = self.node.server(1)
-        self.node.server(2)
-        self.move = facts.Move(
-            make.OTHER_HOST, make.HOST, facts.Progress.COMPLETE,
-            make.ago(500), make.ago(400))
-
-    def found(self):
-        """Return what two rounds find."""
-        return self.events() + self.events()
-
-    def attach_to(self, host):
-        self.node.set('1-0', attached_to=(
-            make.attached_to(self.uuid, 'attachment-1-0', host),))
-
-    def test_disk_of_a_former_host_is_found(self):
-        self.node.moved[self.uuid] = [self.move]
-        self.attach_to(make.OTHER_HOST)
-        self.assertEqual([('found', 'other-hosts-address', self.uuid)],
-                         self.found())
-        # Only that server is asked for.
-        self.assertEqual(1, self.node.calls.count('moves'))
-        self.attach_to(make.HOST + '.example.org')
-        self.assertEqual([('gone', 'other-hosts-address', self.uuid)],
-                         self.events())
-        self.assertNotIn('moves', self.node.calls)
-
-    def test_a_host_with_another_name(self):
-        self.attach_to(make.OTHER_HOST)
-        self.assertEqual([], self.found())
-
-    def test_row_not_written_by_an_evacuation_is_found(self):
-        self.node.moved[self.uuid] = [self.move]
-        self.node.set('1-0', status='reserved', attached_to=())
-        del self.node.attachments['attachment-1-0']
-        self.assertEqual([('found', 'other-hosts-address', self.uuid)],
-                         self.found())
-
-    def test_a_mapping_that_the_rules_remove_keeps_its_reason(self):
-        self.node.moved[self.uuid] = [self.move]
-        self.node.lose_volume('1-0')
-        self.assertEqual([('found', 'volume-missing', self.uuid)],
-                         self.found())
-
-    def test_nova_does_not_answer(self):
-        self.attach_to(make.OTHER_HOST)
-        self.node.failing['moves'] = RuntimeError('the database is gone')
-        [line] = self.round()
-        self.assertEqual('not-audited', line['event'])
-
-
-class BusyTest(RoundTestCase):
-
-    def setUp(self):
-        super().setUp()
-        self.uuid = self.node.server(1, disks=2)
-        self.node.server(2)
-
-    def test_nothing_is_found_at_a_busy_server(self):
-        self.node.lose_volume('1-0')
-        self.node.change(self.uuid, is_busy=True)
-        for _ in range(3):
-            self.assertEqual([], self.events())
-        # Cinder is not asked for it either.
-        self.assertEqual(1, self.node.calls.count('look'))
-        self.node.change(self.uuid, is_busy=False)
-        self.assertEqual([], self.events())
-        self.assertEqual([('found', 'volume-missing', self.uuid)],
-                         self.events())
-
-    def test_finding_of_a_deleted_server_is_gone(self):
-        self.node.lose_volume('1-0')
+    def test_server_that_got_a_task_keeps_its_findings(self):
+        self.find(finding())
         self.events()
         self.events()
-        del self.node.host_servers[0]
-        self.assertEqual([('gone', 'volume-missing', self.uuid)],
+        for plan in (Plan(), Plan((finding(
+                decision=make.REMOVE, withheld=AUDIT.lost),))):
+            self.server.plan = plan
+            self.server.is_busy = not plan.findings
+            self.assertEqual([], self.events())
+            self.assertEqual(1, len(self.store().findings()))
+            self.assertEqual(19, self.store().last_round().servers)
+
+    def test_findings_of_a_server_that_left_are_gone(self):
+        self.find(finding())
+        self.events()
+        self.events()
+        del self.node.here['server-7']
+        self.assertEqual([('gone', 'volume-missing', 'server-7')],
                          self.events())
         self.assertEqual([], self.events())
+
+    def test_finding_with_an_unknown_reason_is_found_again(self):
+        # The state of the store after a rollback to an older release.
+        self.find(finding())
+        self.events()
+        self.assertEqual(1, len(self.events()))
+        base.sql(self.path, "UPDATE finding SET reason = 'unheard-of'")
+        self.assertEqual([], self.events())
+        self.assertEqual([('found', 'volume-missing', 'server-7')],
+                         self.events())
+
+
+class NotLookedAtTest(RoundTestCase):
+    """Servers for which Cinder does not answer, though it does for others."""
+
+    scenarios = base.scenarios(
+        [(type(error).__name__, error) for error in (
+            TimedOut('too late'), errors.BadAnswer("auth_password='hush'"),
+            errors.Unreachable('reset'), KeyError('odd'))], 'error')
+
+    def test_round_goes_on_and_earlier_findings_stay(self):
+        server = self.node.here['server-7']
+        server.plan = Plan((finding(),))
+        self.events()
+        self.events()
+        server.error = self.error
+        self.assertEqual([], self.events())
+        self.assertIn(', servers not looked at: 1',
+                      self.logged.found[-1]['text'])
+        self.assertEqual(20, len(self.node.looks))
+        self.assertEqual(0, self.failed)
+        self.assertEqual([('found', 'not-looked-at', 'server-7')],
+                         self.events())
+        self.assertNotIn('hush', str(self.logged.found))
+        self.assertIn('open: not-looked-at=1 volume-missing=1',
+                      self.round()[-1]['text'])
+        server.error = None
+        self.assertEqual([('gone', 'not-looked-at', 'server-7')],
+                         self.events())
 
 
 class FailureTest(RoundTestCase):
-    """Rounds without an answer, which change nothing."""
+    """Rounds that end early, and change nothing."""
 
-    scenarios = testscenarios.multiply_scenarios(
-        [(name, {'name': name}) for name in (
-            'servers', 'cinder', 'volumes', 'look')],
-        [(type(error).__name__, {
-            'error': error, 'reason': reason, 'level': level})
-         for error, reason, level in (
-             (errors.Unreachable("auth_password='hush-hush'"),
-              'cinder-unknown', 'WARNING'),
-             (errors.ProjectHidden('no admin'), 'cinder-unknown', 'CRITICAL'),
-             (TimedOut('too late'), 'timed-out', 'WARNING'),
-             (KeyError('odd'), 'step-failed', 'WARNING'))])
+    scenarios = base.scenarios((
+        ('nova', None, KeyError('odd'), 'WARNING', 'step-failed'),
+        ('cinder', errors.Unreachable("auth_password='hush'"),
+         errors.Unreachable("auth_password='hush'"), 'WARNING',
+         'cinder-unknown'),
+        ('slow cinder', TimedOut('too late'), TimedOut('too late'),
+         'WARNING', 'timed-out'),
+        ('credentials', errors.ProjectHidden('no admin'), None, 'CRITICAL',
+         'cinder-unknown')), 'error', 'other', 'level', 'reason')
 
-    def test_failed_rounds_keep_the_findings(self):
+    def setUp(self):
+        super().setUp()
+        # The first such line of a process is the one.
         self.useFixture(fixtures.MockPatchObject(
             log_lines, '_hidden', itertools.count()))
-        uuid = self.node.server(1, disks=2)
-        self.node.lose_volume('1-0')
+
+    def break_it(self):
+        if self.error is None:
+            self.node.error = self.other
+        for server in self.node.here.values():
+            server.error, server.no_answer = self.error, self.other
+
+    def test_failed_rounds_are_logged_once_and_keep_the_findings(self):
+        self.node.here['server-7'].plan = Plan((finding(),))
         self.events()
-        # Each request fails with the same error.
-        self.node.failing = {self.name: self.error, 'answers': self.error}
+        ended = self.store().last_round().succeeded
+        self.break_it()
         for number in (1, 2, 3):
             [line] = self.round()
             self.assertEqual(
                 (self.level if number == 1 else 'DEBUG', 'not-audited',
-                 self.reason, ''),
-                FIELDS(line)[:4])
-            self.assertIn('the next round is in %d s' % HOUR,
-                          line['text'])
-            self.assertNotIn('hush-hush', line['text'])
-            self.assertEqual(number, self.failed)
+                 self.reason),
+                (line['level'], line['event'], line['reason']))
+            self.assertRegex(line['text'], r'the next one is in \d+ s')
+            # Not one time-out for each server.
+            self.assertLessEqual(len(self.node.looks), 1)
+            self.assertNotIn('hush', line['text'])
             last = self.store().last_round()
-            self.assertEqual(
-                (number, self.now + HOUR,
-                 make.NOW.timestamp() + HOUR),
-                (last.failed, last.next, last.succeeded))
+            self.assertEqual((number, ended), (last.failed, last.succeeded))
             self.assertNotEqual('', last.problem)
-            self.assertNotIn('hush-hush', last.problem)
-            self.assertEqual(1, len(self.store().findings()))
+            self.assertNotIn('hush', last.problem)
+            self.assertAlmostEqual(
+                self.step + self.begins + HOUR, last.next, 3)
         self.assertEqual({(self.reason, 'audit'): 3}, self.counters.refusals)
-        self.assertEqual(4, len(self.counters.cinder_seconds['audit']))
-
-        self.node.failing.clear()
+        self.node.error = None
+        for server in self.node.here.values():
+            server.error = None
         found, last = self.round()
-        self.assertEqual(('found', uuid), (found['event'], found['server']))
+        self.assertEqual(('found', 'server-7'),
+                         (found['event'], found['server']))
         self.assertIn('failed rounds before: 3', last['text'])
-        self.assertEqual(0, self.failed)
         last = self.store().last_round()
-        self.assertEqual((0, '', self.now),
-                         (last.failed, last.problem, last.succeeded))
-        self.assertEqual([], self.events())
+        self.assertEqual((0, ''), (last.failed, last.problem))
         # The next failure is logged again.
-        self.node.failing = {self.name: self.error, 'answers': self.error}
+        self.break_it()
         self.assertEqual('WARNING', self.round()[0]['level'])
-
-
-class SlowTest(RoundTestCase):
-    """A Cinder that answers too late for the volumes of one server."""
-
-    def setUp(self):
-        super().setUp()
-        for number in range(100):
-            self.node.server(number)
-        self.node.slow = {'volume-7-0'}
-        self.uuid = 'server-7'
-        self.found = ('found', 'not-looked-at', self.uuid)
-
-    def test_other_servers_are_looked_at(self):
-        self.node.lose_volume('8-0')
-        line = self.round()[-1]
-        self.assertEqual(0, self.failed)
-        self.assertEqual(99, self.node.calls.count('look'))
-        self.assertIn('seen once: 2, servers not looked at: 1', line['text'])
-        # It is logged once, and so is its end.
-        self.assertEqual({self.found, ('found', 'volume-missing', 'server-8')},
-                         set(self.events()))
-        self.assertEqual([], self.events())
-        self.node.slow = set()
-        self.assertEqual([('gone', 'not-looked-at', self.uuid)],
-                         self.events())
-
-    def test_list_is_halved_with_less_time_each(self):
-        self.round()
-        self.assertEqual(
-            [60, 40, 30, 30, 15, 15, 7, 8, 4, 4, 2, 2, 1, 1],
-            [number for number, _ in self.node.asked])
-        seconds = [seconds for _, seconds in self.node.asked]
-        self.assertEqual([15, 11.25], seconds[:2])
-        self.assertEqual(sorted(seconds, reverse=True), seconds)
-        self.node.slow = {'volume-%d-0' % number for number in range(20)}
-        self.round()
-        self.assertEqual(2, min(s for _, s in self.node.asked))
-        self.assertEqual(0, self.failed)
-
-    def test_known_findings_of_slow_server_stay(self):
-        self.node.slow = set()
-        self.node.lose_volume('7-0')
-        self.events()
-        self.events()
-        self.node.slow = {'volume-7-0'}
-        self.events()
-        self.assertEqual([self.found], self.events())
-        self.assertIn('open: not-looked-at=1 volume-missing=1',
-                      self.round()[-1]['text'])
-
-    def test_the_close_look_takes_long(self):
-        self.node.slow = set()
-        for error in (TimedOut('long'), errors.BadAnswer('500')):
-            self.node.failing['look'] = error
-            self.assertIn('servers not looked at: 100',
-                          self.round()[-1]['text'])
-            self.assertEqual(0, self.failed)
-
-    def test_round_fails_if_all_volumes_are_slow(self):
-        self.node.slow = set(self.node.volumes)
-        self.assertEqual('timed-out', self.round()[-1]['reason'])
-        self.assertEqual(60, self.node.calls.count('volumes'))
-        self.assertEqual(1, self.failed)
-
-    def test_there_is_no_time_for_halves(self):
-        self.useFixture(fixtures.MonkeyPatch(
-            'nova_bdm_cleanup.node.audit.rounds.time.monotonic',
-            iter(range(0, HOUR * 100, HOUR)).__next__))
-        self.assertIn('servers not looked at: 60', self.round()[-1]['text'])
-        self.assertEqual(2, self.node.calls.count('volumes'))
 
 
 class StoreTest(RoundTestCase):
 
     def test_the_store_cannot_be_written(self):
-        uuid = self.node.server(1, disks=2)
-        self.node.lose_volume('1-0')
+        self.node.here['server-7'].plan = Plan((finding(),))
         self.events()
         os.rename(self.path, self.path + '-away')
         os.mkdir(self.path)
         for level in ('WARNING', 'DEBUG'):
             [line] = self.round()
-            self.assertEqual((level, 'not-audited', 'journal-unwritable'),
-                             FIELDS(line)[:3])
+            self.assertEqual(
+                (level, 'not-audited', 'journal-unwritable'),
+                (line['level'], line['event'], line['reason']))
             self.assertIn(self.path, line['text'])
         os.rmdir(self.path)
         os.rename(self.path + '-away', self.path)
-        self.assertEqual([('found', 'volume-missing', uuid)], self.events())
-
-    def test_finding_with_an_unknown_reason_is_found_again(self):
-        # The state of the store after a rollback to an older release.
-        uuid = self.node.server(1, disks=2)
-        self.node.lose_volume('1-0')
-        self.events()
-        self.assertEqual(1, len(self.events()))
-        base.sql(self.path, "UPDATE finding SET reason = 'unheard-of'")
-        self.assertEqual([], self.events())
-        self.assertEqual([('found', 'volume-missing', uuid)], self.events())
+        self.assertEqual([('found', 'volume-missing', 'server-7')],
+                         self.events())
 
 
 class SuspectCinderTest(RoundTestCase):
-    """A Cinder that denies that any volume of this host exists."""
 
-    def setUp(self):
-        super().setUp()
-        self.node.server(0, disks=0)
-        self.node.server(1)
-        self.node.server(2)
-        self.node.lose_volume('1-0')
-        self.node.lose_volume('2-0')
+    def lose(self, known):
+        """Lose all disks in the eyes of Cinder."""
+        for server in self.node.here.values():
+            server.plan = Plan((finding(Reason.ROOT_VOLUME_DANGLING),))
+            server.known = known
 
-    def refused(self):
-        [line] = self.round()
-        self.assertEqual(('WARNING', 'not-audited', 'cinder-suspect'),
-                         FIELDS(line)[:3])
-        self.assertEqual((), self.store().findings())
+    @property
+    def proofs(self):
+        return sum(server.proofs for server in self.node.here.values())
 
-    def test_known_volume_of_another_host_is_proof(self):
-        self.node.volumes['volume-x'] = make.volume(id='volume-x')
-        self.node.others = ['volume-y', 'volume-z', 'volume-x']
-        self.events()
-        self.assertEqual(2, len(self.events()))
-        self.assertEqual(1, self.node.calls.count('knows-any'))
+    def test_wrong_cinder_fails_the_round_at_the_first_finding(self):
+        self.lose(WitnessAnswer.UNKNOWN)
+        for _ in range(3):
+            [line] = self.round()
+            self.assertEqual(('not-audited', 'cinder-suspect'),
+                             (line['event'], line['reason']))
+            self.assertEqual((), self.store().findings())
+            self.assertEqual(1, len(self.node.looks))
 
-    def test_none_of_the_others_is_known(self):
-        for others in ([], ['volume-y']):
-            self.node.others = others
-            self.failed = 0
-            self.refused()
+    def test_cinder_is_proved_once_in_a_round(self):
+        for known in (WitnessAnswer.KNOWN, WitnessAnswer.NONE_EXISTS):
+            self.lose(known)
+            self.events()
+            self.assertEqual(20, len(self.store().findings()))
+            self.assertEqual(1, self.proofs)
+            for server in self.node.here.values():
+                server.proofs = 0
 
-    def test_one_volume_and_there_are_no_others(self):
-        # As in a reboot: a single volume may really be deleted.
-        del self.node.host_servers[2]
-        self.events()
-        self.assertEqual([('found', 'volume-missing', 'server-1')],
-                         self.events())
-
-    def test_no_witness_can_be_asked(self):
-        for name in ('witnesses', 'knows-any'):
-            self.node.others = ['volume-y']
-            self.node.failing = {name: errors.Unreachable('no')}
-            self.failed = 0
-            self.assertEqual('cinder-unknown', self.round()[0]['reason'])
-
-    def test_no_witness_is_asked_for_if_a_volume_is_known(self):
-        self.node.attach('1-0', 'server-1')
-        self.node.failing['witnesses'] = AssertionError()
-        self.events()
-
-
-class AnyWorldTest(RoundTestCase):
-
-    def test_every_finding_is_told_once(self):
-        @worlds.profile(share=0.3)
-        @hypothesis.given(worlds.worlds())
-        def rounds(world):
-            self.node = Node()
-            self.node.host_servers = [HostServer(
-                world.server, tuple(world.rows.values()))]
-            self.node.volumes = {
-                v: world.volume(v) for v in world.volumes}
-            self.node.volumes['volume-w'] = make.volume(id='volume-w')
-            self.node.others = ['volume-w']
-            self.node.attachments = dict(world.attachments)
-            self.round()
-            self.node.host_servers = [*self.node.host_servers]
-            found = [line for line in self.round()
-                     if line['event'] == 'found']
-            known = self.store().findings()
-            self.assertEqual(
-                sorted(k.reason for k in known if k.announced),
-                sorted(line['reason'] for line in found))
-            self.assertEqual(0, self.failed)
-            self.node.host_servers = []
-            gone = [line for line in self.round() if line['event'] == 'gone']
-            self.assertEqual(len(found), len(gone))
-
-        rounds()
+    def test_healthy_round_needs_no_proof(self):
+        self.round()
+        self.assertEqual(0, self.proofs)
 
 
 host_names = st.text(max_size=40)
@@ -716,53 +464,23 @@ intervals = st.integers(60, 86400)
 moments = st.floats(0, 4.1e9)
 
 
-class NextRoundTest(base.TestCase):
+class MomentTest(base.TestCase):
 
     @hypothesis.given(host_names, intervals, moments)
-    def test_the_next_round_is_always_to_come(self, host, interval, now):
-        then = next_round(host, interval, now)
-        self.assertLess(now + 1, then)
-        self.assertLessEqual(then - now, interval + 1)
-
-    @hypothesis.given(host_names, intervals, moments, st.floats(0, 1))
-    def test_a_round_that_came_a_little_early_is_not_repeated(
-            self, host, interval, now, early):
-        then = next_round(host, interval, now)
-        self.assertEqual(then + interval,
-                         next_round(host, interval, then - early))
+    def test_the_current_round_has_begun(self, host, interval, now):
+        begun = round_begun(host, interval, now)
+        self.assertLessEqual(begun, now)
+        self.assertLess(now - begun, interval + 1)
 
     @hypothesis.given(host_names, intervals, moments, moments)
     def test_a_restart_keeps_the_moments(self, host, interval, now, later):
-        self.assertEqual(0, (next_round(host, interval, now)
-                             - next_round(host, interval, later)) % interval)
+        self.assertEqual(0, (round_begun(host, interval, now)
+                             - round_begun(host, interval, later)) % interval)
 
-    @hypothesis.given(host_names, intervals, moments, st.floats(0, 4.1e9))
-    def test_clock_set_back_is_detected(self, host, interval, now, back):
-        then = next_round(host, interval, now)
-        # While rounds succeed, the next one is never too far away.
-        self.assertFalse(is_far(then - now, interval))
-        self.assertEqual(then - (now - back) > interval + 1,
-                         is_far(then - (now - back), interval))
-
-
-class SpreadTest(base.TestCase):
-    """A thousand hosts that start in the same second after a power loss."""
-
-    noon = 1_800_014_400.0
-    names = ['compute-%03d.region-1.example.org' % n for n in range(1000)]
-
-    def test_no_second_has_many_more_than_chance_gives(self):
-        for interval in (60, 300, 600, 3600, 21600, 86400):
-            # The number of hosts that begin their first round in each second.
-            crowds = collections.Counter(
-                int(next_round(name, interval, self.noon)
-                    - self.noon) % interval
-                for name in self.names)
-            # The fullest second of a thousand random draws.
-            draw = random.Random(interval)
-            chance = sorted(
-                max(collections.Counter(
-                    draw.randrange(interval) for _ in self.names).values())
-                for _ in range(100))
-            # A minute: 26 here, random 23 to 35.  An hour: 3, random 3 to 4.
-            self.assertLessEqual(max(crowds.values()), chance[-1], interval)
+    def test_servers_are_spread_over_the_interval(self):
+        shares = sorted(share_of('%08d-server' % n) for n in range(1000))
+        # With a thousand servers in an hour, no minute has many more than 17.
+        for start, end in zip(shares, shares[40:]):
+            self.assertGreater(end - start, 1 / 60)
+        self.assertLessEqual(0.0, shares[0])
+        self.assertLess(shares[-1], 1.0)

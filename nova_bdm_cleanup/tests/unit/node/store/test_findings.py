@@ -46,12 +46,13 @@ class FindingStoreTestCase(base.TestCase):
         """Return the store as a nova-compute opens it at its start."""
         return FindingStore(self.path, host, max_bytes)
 
-    def round(self, *seen, busy=(), later=HOUR, host='compute1'):
-        """Record a round; return the changes."""
-        self.now += later
-        changes = self.store(host).record_success(
-            self.now, self.now, HOUR, Round(succeeded=self.now), seen, busy)
-        self.assertEqual(changes.present, self.store(host).findings())
+    def round(self, *seen):
+        """Record a look at the server; return the changes."""
+        self.now += HOUR
+        changes = self.store().record_server(
+            'server-1', self.now, self.now, HOUR, seen)
+        self.assertEqual(sorted(changes.present, key=lambda s: s.key),
+                         list(self.store().findings()))
         return changes.new, changes.gone
 
 
@@ -74,12 +75,12 @@ class ClockTest(FindingStoreTestCase):
         self.uptime = 50.0
         self.process = self.store()
 
-    def round_after(self, passed, step=0.0, seen=(1,), busy=()):
-        """Record a round; return the numbers of the new findings."""
+    def round_after(self, passed, step=0.0, seen=(1,), is_judged=True):
+        """Record a look; return the numbers of the new findings."""
         self.now, self.uptime = self.now + passed + step, self.uptime + passed
-        changes = self.process.record_success(
-            self.now, self.uptime, HOUR, Round(succeeded=self.now),
-            tuple(map(sighting, seen)), busy)
+        changes = self.process.record_server(
+            'server-1', self.now, self.uptime, HOUR,
+            tuple(map(sighting, seen)), is_judged)
         return [int(s.subject[-1]) for s in changes.new]
 
     def test_step_forward_does_not_confirm_a_finding(self):
@@ -99,10 +100,10 @@ class ClockTest(FindingStoreTestCase):
         self.assertEqual([], self.round_after(HOUR))
         self.assertEqual([], self.round_after(60, step=HOUR))
 
-    def test_busy_round_does_not_confirm_a_finding(self):
+    def test_look_without_an_answer_confirms_no_finding(self):
         self.round_after(0)
         self.assertEqual([], self.round_after(
-            60, step=HOUR, seen=(), busy=('server-1',)))
+            60, step=HOUR, seen=(), is_judged=False))
         self.assertEqual([], self.round_after(60))
         self.assertEqual([1], self.round_after(HOUR))
 
@@ -119,29 +120,29 @@ class ClockTest(FindingStoreTestCase):
         self.assertEqual([], self.round_after(60, step=HOUR))
         self.assertEqual([1], self.round_after(HOUR))
 
-    def test_busy_round_after_a_restart_keeps_the_finding(self):
+    def test_look_without_an_answer_keeps_the_finding(self):
         self.round_after(0)
         self.process, self.uptime = self.store(), 0.0
-        self.round_after(HOUR, seen=(), busy=('server-1',))
+        self.round_after(HOUR, seen=(), is_judged=False)
         self.assertEqual([1], self.round_after(60))
 
-    def test_round_not_recorded_still_counts_its_time(self):
+    def test_look_not_recorded_still_counts_its_time(self):
         self.fail_to_record()
         self.assertEqual([], self.round_after(60))
         self.assertEqual([], self.round_after(0.95 * HOUR - 30, step=HOUR))
         self.assertEqual([1], self.round_after(30))
 
     def fail_to_record(self):
-        """See a finding in a round that the store cannot record."""
+        """See a finding that the store cannot record."""
         many = [sighting(n, explanation='x' * 1000) for n in range(1, 5000)]
-        self.assertRaises(StoreError, self.process.record_success, self.now,
-                          self.uptime, HOUR, Round(), many, ())
+        self.assertRaises(StoreError, self.process.record_server, 'server-1',
+                          self.now, self.uptime, HOUR, many)
 
 
 class RoundTest(FindingStoreTestCase):
 
-    done = Round(succeeded=NOON, servers=7, volumes=21, requests=3,
-                 seconds=0.25, next=NOON + HOUR)
+    done = Round(succeeded=NOON, servers=7, volumes=21, seconds=0.25,
+                 next=NOON + HOUR)
 
     def test_nothing_is_known_at_first(self):
         store = self.store()
@@ -149,16 +150,16 @@ class RoundTest(FindingStoreTestCase):
         self.assertFalse(os.path.exists(os.path.dirname(self.path)))
 
     def test_rounds_and_findings_are_read_as_written(self):
-        self.store().record_success(NOON, 0.0, HOUR, self.done, (), ())
+        self.store().record_success(self.done, ())
         self.assertEqual(self.done, self.store().last_round())
         failed = dataclasses.replace(
             self.done, failed=3, problem='é\nno', next=NOON + 8 * HOUR)
-        self.store().record_failure(failed)
+        self.store().record(failed)
         self.assertEqual(failed, self.store().last_round())
         self.assertEqual(Round(), self.store('compute2').last_round())
         seen = (sighting(volume=None, attachment=None, device=None),
                 sighting(2, explanation='é\n'))
-        self.store().record_success(NOON, 0.0, HOUR, self.done, seen, ())
+        self.store().record_server('server-1', NOON, 0.0, HOUR, seen)
         self.assertEqual(seen, self.store().findings())
 
 
@@ -209,6 +210,7 @@ class StoreTest(FindingStoreTestCase):
 class RoundsMachine(stateful.RuleBasedStateMachine):
     """Rounds of two hosts with one store, checked against a model."""
 
+    servers = st.sampled_from(['server-1', 'server-2'])
     keys = st.sampled_from([
         (server, subject, reason)
         for server in ('server-1', 'server-2') for subject in ('a', 'b')
@@ -219,8 +221,8 @@ class RoundsMachine(stateful.RuleBasedStateMachine):
         self.directory = tempfile.mkdtemp()
         self.path = os.path.join(self.directory, 'store')
         self.now, self.uptime = NOON, 0.0
-        #: By host and key: since when each round has found it, and
-        #: whether it was logged.
+        #: By host and key: since when each look has found it, and whether
+        #: it was logged.
         self.open = {'compute1': {}, 'compute2': {}}
         #: By host: its process, and since when that has found what.
         self.processes = {host: (self.store(host), {}) for host in self.open}
@@ -236,28 +238,23 @@ class RoundsMachine(stateful.RuleBasedStateMachine):
         self.processes[host] = self.store(host), {}
 
     @stateful.rule(host=st.sampled_from(['compute1', 'compute2']),
-                   seen=st.sets(keys, max_size=5),
-                   busy=st.sets(st.sampled_from(['server-1', 'server-2'])),
+                   server=servers, seen=st.sets(keys, max_size=5),
+                   is_judged=st.booleans(),
                    later=st.sampled_from(
                        [60, 0.9 * HOUR, 0.96 * HOUR, 5 * HOUR]),
                    # The clock is set.
-                   step=st.sampled_from([0, 0, HOUR, -10 * HOUR]),
-                   fate=st.sampled_from(['well', 'well', 'well', 'failure']))
-    def round(self, host, seen, busy, later, step, fate):
+                   step=st.sampled_from([0, 0, HOUR, -10 * HOUR]))
+    def look(self, host, server, seen, is_judged, later, step):
         self.now, self.uptime = self.now + later + step, self.uptime + later
-        # Busy servers are not audited.
-        seen = {key for key in seen if key[0] not in busy}
+        seen = {key for key in seen if key[0] == server}
         store, seen_here = self.processes[host]
-        if fate == 'failure':
-            store.record_failure(Round(failed=1, problem='no'))
-            return
-        changes = store.record_success(
-            self.now, self.uptime, HOUR, Round(succeeded=self.now),
+        changes = store.record_server(
+            server, self.now, self.uptime, HOUR,
             [sighting(server=server, subject=subject, reason=reason)
-             for server, subject, reason in seen], busy)
+             for server, subject, reason in seen], is_judged)
         known = self.open[host]
-        gone = {key for key in known
-                if key not in seen and key[0] not in busy}
+        gone = {key for key in known if is_judged
+                and key not in seen and key[0] == server}
         expected_gone = {key for key in gone if known.pop(key)[1]}
         expected_new = set()
         for key in seen:
@@ -275,6 +272,23 @@ class RoundsMachine(stateful.RuleBasedStateMachine):
             seen_here.pop(key, None)
         assert sorted(expected_new) == sorted(s.key for s in changes.new)
         assert sorted(expected_gone) == sorted(s.key for s in changes.gone)
+
+    @stateful.rule(host=st.sampled_from(['compute1', 'compute2']),
+                   here=st.sets(servers))
+    def end_round(self, host, here):
+        store, seen_here = self.processes[host]
+        gone = store.record_success(Round(succeeded=self.now), here)
+        known = self.open[host]
+        left = {key for key in known if key[0] not in here}
+        assert sorted(s.key for s in gone) == sorted(
+            key for key in left if known[key][1])
+        for key in left:
+            del known[key]
+            seen_here.pop(key, None)
+
+    @stateful.rule(host=st.sampled_from(['compute1', 'compute2']))
+    def fail_round(self, host):
+        self.processes[host][0].record(Round(failed=1, problem='no'))
 
     @stateful.invariant()
     def store_has_the_known_findings(self):
