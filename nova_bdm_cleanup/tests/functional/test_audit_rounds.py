@@ -99,7 +99,9 @@ class AuditRoundTestCase(scenario.ScenarioTestCase):
         self.start_recording()
         periodic.begin(self.manager, process_record.record(
             scenario.CONF, ALWAYS_ON))
-        return periodic._watchers[self.manager]
+        watcher = periodic._watchers[self.manager]
+        self.addCleanup(watcher.stop)
+        return watcher
 
 
 class RoundTest(AuditRoundTestCase):
@@ -171,6 +173,24 @@ class RoundTest(AuditRoundTestCase):
         self.assertEqual([], self.run_two_rounds())
         self.assertIn('servers: 1, volumes: 1, ', self.sums[0])
 
+    def test_rounds_that_were_missed_are_left_out(self):
+        self.create_server(scenario.BOOT_DISK)
+        self.run_round()
+        self._clock += 5 * INTERVAL_SECONDS
+        self.run_round()
+        self.assertIn('servers: 1, ', self.sums[0])
+        late = self._clock - self.watcher._next
+        self.assertTrue(0 <= late < INTERVAL_SECONDS, late)
+
+    def test_reload_ends_the_round_that_goes_on(self):
+        self.create_server(scenario.BOOT_DISK)
+        watcher = self.start_periodic_task()
+        watcher._wait = lambda seconds: None
+        watcher._next = time.monotonic()
+        self.start_periodic_task()
+        watcher.round()
+        self.assertEqual([], self.requests())
+
     def test_server_with_a_slow_volume_is_skipped(self):
         """Skip a server whose volume has thousands of attachments."""
         self.set_options(timeout=8)
@@ -203,7 +223,7 @@ class RoundTest(AuditRoundTestCase):
             self.manager, process_record.record(scenario.CONF, ALWAYS_ON))
         # The round begins in an hour, and waits for that.
         watcher._next = time.monotonic() + INTERVAL_SECONDS
-        thread = threading.Thread(target=watcher.round)
+        thread = threading.Thread(target=watcher.round, daemon=True)
         thread.start()
         self.manager.set_shutdown_in_progress()
         self.addCleanup(self.manager._shutdown_in_progress.clear)
