@@ -8,11 +8,14 @@ from nova_bdm_cleanup.tests.cloud import fixture  # isort: skip
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
+import json
 import logging
 import time
 from typing import Any, NamedTuple
 
+from nova import objects
 from nova.compute import manager
+from oslo_utils import uuidutils
 from sqlalchemy import engine, event
 
 from benchmarks import report
@@ -51,6 +54,40 @@ def server(cloud: fixture.Cloud, volumes: int) -> Server:
     """Make a server with an image-backed root disk and volumes."""
     report.progress(f'making a server with {volumes} volumes')
     return cloud.server(*[Disk()] * volumes)
+
+
+@contextlib.contextmanager
+def neighbours(cloud: fixture.Cloud, server: Server, number: int,
+               volumes: int) -> Iterator[None]:
+    """Have Nova know other servers on the host of a server meanwhile.
+
+    :param number: how many servers
+    :param volumes: how many volumes each of them has
+    """
+    context = cloud.nova.context()
+    made = []
+    for _ in range(number):
+        instance = objects.Instance(
+            context, uuid=uuidutils.generate_uuid(), host=server.host,
+            project_id='other', user_id='other', vm_state='active')
+        instance.create()
+        made.append(instance)
+        for _ in range(volumes):
+            volume = uuidutils.generate_uuid()
+            objects.BlockDeviceMapping(
+                context, instance_uuid=instance.uuid, source_type='volume',
+                destination_type='volume', volume_id=volume,
+                attachment_id=uuidutils.generate_uuid(),
+                connection_info=json.dumps({
+                    'driver_volume_type': 'iscsi', 'data': {
+                        'target_iqn': 'iqn.2010-10.org.openstack:' + volume,
+                        'target_portal': '192.0.2.1:3260', 'target_lun': 1,
+                        'volume_id': volume}})).create()
+    try:
+        yield
+    finally:
+        for instance in made:
+            instance.destroy()
 
 
 class Taken(NamedTuple):

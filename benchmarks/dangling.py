@@ -37,7 +37,7 @@ PHASES = (LOOK, 'journal', 'power-off', SECOND_LOOK, 'lock', 'disconnect',
 #: Which phase a method of the plugin belongs to.
 _INSIDE: tuple[tuple[Any, str, str], ...] = (
     (cinder.Cinder, 'look', LOOK),
-    (cinder.Cinder, 'ask_for_witness', LOOK),
+    (cinder.Cinder, 'knows_any', LOOK),
     (instance.NovaInstance, 'server', LOOK),
     (instance.NovaInstance, 'witnesses', LOOK),
     (Journal, 'begin', 'journal'),

@@ -251,6 +251,8 @@ def empty_cinder(t: Trial) -> str:
 #: How many seconds after the request to reboot the replica catches up, and the
 #: settle_time: on a busy machine a reboot reads Cinder after ten seconds.
 _LAG, _SETTLE_TIME = 30, 60
+#: Longer than a restart of nova-compute, and shorter than it may take.
+_SHORT_SETTLE_TIME = 30
 
 
 @contextlib.contextmanager
@@ -302,6 +304,52 @@ def lag_swap(t: Trial) -> str:
     with _lagging(t, 'swapped') as lagging:
         t.swap(server, t.volumes['small'], t.volumes['swapped'])
         return _reboot_at_once(t, server, lagging, 'swapped')
+
+
+# -- changes in the middle of a cleanup --------------------------------------
+
+@FAULTS.add('A disk is attached; its attachment and its volume are deleted '
+            'while the guest is switched off to remove another one')
+def lost_while_off(t: Trial) -> str:
+    server = t.damaged('attachment-deleted')
+    t.volume('C')
+    t.attach(server, t.volumes['C'])
+    t.pause_in_reboot(server, KILL_POINTS['guest-off'])
+    t.lose_volume(server, 'C')
+    t.let_continue()
+    t.equal('status', t.wait_server(server), 'ACTIVE')
+    t.equal('disks', t.domain(server), ('A', 'root'))
+    reboot_and_expect_clean(t, server)
+    return 'reboot succeeds without either disk'
+
+
+@FAULTS.add('SIGKILL while the cleanup waits for ``settle_time``')
+def kill_waiting(t: Trial) -> str:
+    t.restart(bdm_cleanup={'settle_time': str(_SHORT_SETTLE_TIME)})
+    server = t.damaged('attachment-deleted')
+    t.kill_in_reboot(server, 'nova_bdm_cleanup.node.cleanup.log_lines:'
+                     'LogLines.waiting:after')
+    t.compute.start()
+    t.wait_server(server)
+    t.expect_clean(server)
+    t.restart()
+    return 'completed at the start of nova-compute'
+
+
+@FAULTS.add('A soft reboot of a paused guest, right after an attachment was '
+            'deleted')
+def soft_at_once(t: Trial) -> str:
+    t.restart(bdm_cleanup={'settle_time': str(_SHORT_SETTLE_TIME)})
+    server = t.server('A', 'B')
+    stack_mod.virsh('suspend', server)
+    t.lose_attachment(server, 'B')
+    t.reboot(server, 'SOFT')
+    t.expect_log_line('event=waiting', t.volumes['B'])
+    t.expect(server, 'ACTIVE', 'root A B', attachments=HEALTHY,
+             inside='root A')
+    t.restart()
+    reboot_and_expect_clean(t, server)
+    return 'reboot succeeds without the disk, mapping kept'
 
 
 # -- other parts of the node -----------------------------------------------

@@ -350,7 +350,7 @@ def _evacuate(t: Moves, server: str, kind: str) -> None:
     t.compute.start()
     t.expect_next(server)
     if t.is_everywhere and WITHOUT in t.lines_seen[-1]:
-        t.expect_log_line('event=left' if kind == 'samehost' else
+        t.expect_log_line('event=still-connected' if kind == 'samehost' else
                           'event=disconnected', 'reason=evacuated', server)
     if kind == 'samehost' and t.other:  # it stopped with the host
         t.run_action(t.other, 'reboot', type='HARD')

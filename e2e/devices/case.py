@@ -258,12 +258,21 @@ class Case:
             os._exit(status)
 
     def reboot(self, server: str, cleanup: str = 'plugin',
-               kill_before: int | None = None, is_setup: bool = False) -> int:
-        """Reboot a server hard, in a process of its own."""
+               kill_before: int | None = None, is_setup: bool = False,
+               given: Disk | None = None) -> int:
+        """Reboot a server hard, in a process of its own.
+
+        :param given: a disk whose attach is under way in this process
+        """
+        def reboot() -> None:
+            if given is not None:
+                self.host.give(given.attached)
+            self.host.reboot(server)
+
         began = time.monotonic()
         lines = len(self.host.log())
-        status = self.nova(lambda: self.host.reboot(server), server,
-                           triggers.HARD_REBOOT, cleanup, kill_before)
+        status = self.nova(reboot, server, triggers.HARD_REBOOT, cleanup,
+                           kill_before)
         if not is_setup:
             self.result.reboot = time.monotonic() - began
             self.result.logged += self._plugin_lines(lines)

@@ -19,9 +19,7 @@ import shlex
 import subprocess
 import time
 from typing import Any
-import uuid
 
-from nova import objects
 from nova.compute import task_states
 
 from e2e import processes
@@ -468,25 +466,18 @@ def _expect_new_disk(case: Case, new_disk: Disk, device: str) -> None:
                 'the new volume was changed')
 
 
-def _reboot_while_unknown(case: Case, disk: Disk, new_disk: Disk, device: str,
-                          complete: Callable[[], None]) -> None:
-    """Reboot while it is unknown which server has the LUN, and afterwards.
-
-    :param complete: has Nova record the address of the new disk
-    """
-    case.reboot_and_record(disk)
+def _reboot_in_attach(case: Case, disk: Disk, new_disk: Disk,
+                      device: str) -> None:
+    """Reboot while a neighbour gets the LUN, which only Cinder has named."""
+    case.record('before', disk)
+    case.reboot(disk.server, given=new_disk)
+    case.record('after', disk)
     _expect_new_disk(case, new_disk, device)
-    case.expect_log('event=failed', 'neighbours')
-    case.expect(case.host.mappings(disk.volume), 'the mapping is deleted')
-    complete()
-    logged = case.reboot_next(disk.server)
-    case.expect(any('event=left' in line and new_disk.server in line
-                    for line in logged),
-                f'the next reboot does not name the neighbour: {logged}')
-    _expect_new_disk(case, new_disk, device)
+    case.expect_log('event=still-connected', new_disk.server)
     case.expect(not case.host.mappings(disk.volume),
                 'the mapping is not deleted')
     case.expect_running(disk.server, 0)
+    case.expect_nothing_to_do(disk.server)
 
 
 @_case(disconnects=False)
@@ -496,7 +487,7 @@ def reused_lun_attached(case: Case) -> None:
     case.host.server(new_disk.attached, project='other')
     case.reboot_and_record(disk)
     _expect_new_disk(case, new_disk, device)
-    case.expect_log('event=left')
+    case.expect_log('event=still-connected')
     case.expect(not case.host.mappings(disk.volume),
                 'the mapping is not deleted')
     case.expect_nothing_to_do(disk.server)
@@ -511,22 +502,16 @@ def reused_lun_attaching(case: Case) -> None:
     new_disk.attached.status = 'attaching'
     case.host.server(new_disk.attached, project='other')
     row, = case.host.mappings(new_disk.volume)
-    connection_info, row.connection_info = row.connection_info, None
+    row.connection_info = None
     row.save()
-
-    def complete() -> None:
-        new_disk.attached.status = 'attached'
-        row.connection_info = connection_info
-        row.save()
-
-    _reboot_while_unknown(case, disk, new_disk, device, complete)
+    _reboot_in_attach(case, disk, new_disk, device)
 
 
 @_case(disconnects=False)
 def reused_lun_migrating(case: Case) -> None:
     """A server that is live-migrated to this host has the LUN of the lost
     disk; its devices are connected, but its mapping has the former host's
-    address; then it has the new one, while the migration goes on.
+    address.
     """
     disk, new_disk, device = _reuse_lun(case)
     neighbour = case.host.server(new_disk.attached, project='other',
@@ -534,24 +519,33 @@ def reused_lun_migrating(case: Case) -> None:
     instance = case.host.instance(neighbour)
     instance.task_state = task_states.MIGRATING
     instance.save()
-    objects.Migration(
-        case.host.context(), instance_uuid=neighbour, status='running',
-        source_compute='compute2', source_node='compute2',
-        dest_compute=compute_host.HOST, dest_node=compute_host.HOST,
-        dest_compute_id=1,
-        migration_type='live-migration', uuid=str(uuid.uuid4())).create()
     row, = case.host.mappings(new_disk.volume)
-    address_here = row.connection_info
-    former = json.loads(address_here)
+    former = json.loads(row.connection_info)
     former['data']['target_lun'] += 1
     row.connection_info = json.dumps(former)
     row.save()
+    _reboot_in_attach(case, disk, new_disk, device)
 
-    def save_address() -> None:
-        row.connection_info = address_here
-        row.save()
 
-    _reboot_while_unknown(case, disk, new_disk, device, save_address)
+@_case(disconnects=False)
+def forged_attached(case: Case) -> None:
+    """A neighbour has the LUN of a disk that Cinder attaches to this server,
+    too: a member has updated his attachment and completed it; the server is
+    rebooted, then stopped and started.
+    """
+    disk = case.running()
+    _stop_and_lose(case, disk)
+    neighbour = _Neighbour(
+        case.disk('n', target=disk.target, project='other'))
+    neighbour.start(case)
+    case.cinder.forge(disk.attached)
+    for operate in (case.reboot, case.start):
+        case.host.libvirt.stop(disk.server)
+        with _undisturbed(case, neighbour):
+            status = operate(disk.server)
+        case.expect(status == 0, f'nova-compute ended with {status}')
+        case.expect_running(disk.server, 0)
+    case.expect_log('event=not-connected', neighbour.disk.server)
 
 
 @_case(disconnects=False)
@@ -716,7 +710,7 @@ def delete_plugin(case: Case) -> None:
     """The same, with the plugin and its trigger "delete"."""
     neighbour = _delete_former_server(case, 'plugin')
     neighbour.expect_writing(case)
-    case.expect_log('event=left', neighbour.disk.server)
+    case.expect_log('event=still-connected', neighbour.disk.server)
     case.expect_nothing_to_do(neighbour.disk.server, disks=1)
 
 

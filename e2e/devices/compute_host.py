@@ -318,6 +318,11 @@ class ComputeHost:
         self._manager.driver._get_volume_driver(info).connect_volume(
             info, None)
 
+    def give(self, attached: volumes.Attached) -> None:
+        """Have Cinder give this host a connection, as an attach begins."""
+        self._manager.volume_api.attachment_update(
+            self.context(), attached.id, {'host': HOST})
+
     def reboot(self, server: str) -> None:
         """Reboot a server hard, as Nova's API requests it."""
         context = self.context()

@@ -41,11 +41,13 @@ class Record:
         def recorded(wrapper: wrapping.Wrapper) -> Callable[..., Any]:
             handler = handler_of(wrapper)
 
-            def called(call: wrapping.Call) -> Any:
+            def called(call: wrapping.NovaCall, *result: Any) -> Any:
+                instance = call.arguments.get('instance')
                 with open(self._path, 'a') as file:
                     print(_line(wrapper.handler, wrapper.method.name,
-                                call.instance.uuid), file=file)
-                return handler(call)
+                                instance.uuid if instance else '-'),
+                          file=file)
+                return handler(call, *result)
 
             return called
 

@@ -89,6 +89,10 @@ class Volumes:
         del self.attachments[attached.id]
         attached.terminate()
 
+    def forge(self, attached: Attached) -> None:
+        """Show a deleted attachment again, as a member can have it."""
+        self.attachments[attached.id] = attached
+
     def deny(self, attached: Attached) -> None:
         """Forget an attachment; the back end keeps the volume mapped."""
         del self.attachments[attached.id]

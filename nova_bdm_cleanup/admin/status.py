@@ -59,7 +59,7 @@ _OPEN_COLUMNS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Status:
+class NodeStatus:
     """The plugin in one nova-compute."""
 
     state: State
@@ -105,7 +105,7 @@ class Status:
 
 def status_of(host: str, path: str, now: float,
               option_problems: Sequence[str] = (),
-              mode: str = 'off') -> Status:
+              mode: str = 'off') -> NodeStatus:
     """Return the status from the store and the kernel.
 
     :param option_problems: the problems of the options in the files
@@ -119,7 +119,7 @@ def status_of(host: str, path: str, now: float,
         remedy = 'it stays off because of its options'
     if process is None:
         others = processes.hosts()
-        return Status(
+        return NodeStatus(
             State.NOT_ACTIVE, 'not running yet in a nova-compute named %s; %s'
             % (host, 'for %s, give its --config-file' % ' or '.join(others)
                if others else remedy), option_problems, others=others)
@@ -138,7 +138,7 @@ def status_of(host: str, path: str, now: float,
         state, why = State.STALE, (
             'no round of the audit has succeeded for %d s%s'
             % (age, last.problem and ': ' + last.problem))
-    return Status(
+    return NodeStatus(
         state, why, option_problems, process, last,
         # The findings of an audit that is now off are out of date.
         store.findings() if interval else (),
@@ -155,7 +155,7 @@ def run(args: argparse.Namespace) -> int:
         found = status_of(conf.host, path, time.time(), problems,
                           conf[GROUP].mode)
     except StoreError as exc:
-        found = Status(State.CANNOT_TELL, str(exc), problems)
+        found = NodeStatus(State.CANNOT_TELL, str(exc), problems)
     if args.json:
         print(json.dumps(_as_dict(found), indent=2))
     else:
@@ -165,7 +165,7 @@ def run(args: argparse.Namespace) -> int:
     return found.state.value[1]
 
 
-def _lines(found: Status, host: str) -> Iterator[tuple[str, Any]]:
+def _lines(found: NodeStatus, host: str) -> Iterator[tuple[str, Any]]:
     """Yield the lines for people."""
     yield 'Host', host
     yield 'State', '%s: %s' % (found.state, found.why) if found.why else (
@@ -211,14 +211,14 @@ def _lines(found: Status, host: str) -> Iterator[tuple[str, Any]]:
                             else 'not known before the first round')
 
 
-def _counts(found: Status) -> str:
+def _counts(found: NodeStatus) -> str:
     once = sum(not s.announced for s in found.known)
     return ''.join((
         str(len(found.open) or 'none'),
         ', %d seen once so far' % once if once else ''))
 
 
-def _open(found: Status) -> list[dict[str, Any]]:
+def _open(found: NodeStatus) -> list[dict[str, Any]]:
     """Return the fields of the open findings for scripts."""
     facts = found.process.facts if found.process else {}
     observes = facts.get('mode') == 'observe'
@@ -254,7 +254,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
     return '\n\n'.join(terminal.columns(zip(titles, row)) for row in cells)
 
 
-def _as_dict(found: Status) -> dict[str, Any]:
+def _as_dict(found: NodeStatus) -> dict[str, Any]:
     """Return the fields for scripts, which are documented and stay."""
     process, last = found.process, found.last
     return {

@@ -20,8 +20,8 @@ from nova_bdm_cleanup.client import output
 from nova_bdm_cleanup.client.cloud import page
 from nova_bdm_cleanup.client.cloud.audit import CloudAudit, Scope
 from nova_bdm_cleanup.client.cloud.findings import (
-    Action,
     CloudFinding,
+    Instruction,
     total,
     Verb,
 )
@@ -322,7 +322,7 @@ def _summed_up(findings: Sequence[CloudFinding], found: Iterable[CloudFinding],
             action = first.action_on('--server %s --max %d' % (
                 first.server, releases[first.server]))
         elif first.remedy is Remedy.RELEASE:
-            action = Action(Verb.LOOK, (
+            action = Instruction(Verb.LOOK, (
                 'openstack bdm audit --long --reason %s%s' % (
                     first.reason, ' --all-projects' if needs_admin else ''),))
         volumes = {i.volume for i in alike}

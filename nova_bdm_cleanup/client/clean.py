@@ -14,6 +14,7 @@ from nova_bdm_cleanup.client.cloud.findings import CloudFinding
 from nova_bdm_cleanup.client.cloud.inspection import Cloud
 from nova_bdm_cleanup.client.cloud.nova import Nova
 from nova_bdm_cleanup.openstack import errors
+from nova_bdm_cleanup.rules import disks
 from nova_bdm_cleanup.rules.reasons import Remedy
 
 
@@ -174,7 +175,7 @@ class CleanBdm(change_command.ChangeCommand):
             for f in plan.not_connected:
                 self.note('Server %s: the mapping of volume %s (%s) stays, '
                           'and %s', server.id, f.volume_id, f.reason,
-                          f.without_disk)
+                          disks.effect_of(f))
         if nova is None:
             return
         self.note('Server %s (%s) is hard-rebooted on %s, whose '

@@ -16,14 +16,14 @@ from keystoneauth1 import adapter
 from nova_bdm_cleanup.client.cloud.cinder import CloudCinder
 from nova_bdm_cleanup.client.cloud.nova import COMPUTE_MICROVERSION, Nova
 from nova_bdm_cleanup.openstack import cinder
-from nova_bdm_cleanup.openstack.api import Advice, Api, Budget
+from nova_bdm_cleanup.openstack.api import Api, Budget, Hints
 
 API_NAME = 'bdm_cleanup'
 API_VERSION_OPTION = 'os_bdm_cleanup_api_version'
 API_VERSIONS = {'1': 'nova_bdm_cleanup.client.extension.Client'}
 DEFAULT_API_VERSION = '1'
 
-_ADVICE = Advice(
+_ADVICE = Hints(
     credentials='check the credentials; if they are a token, has it expired?',
     catalogue='check --os-region-name and --os-interface',
     role='this needs the admin role')

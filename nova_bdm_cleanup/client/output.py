@@ -20,7 +20,11 @@ from osc_lib.command import command
 
 from nova_bdm_cleanup import terminal
 from nova_bdm_cleanup.client.cloud.changes import Result
-from nova_bdm_cleanup.client.cloud.findings import Action, Advice, CommandLine
+from nova_bdm_cleanup.client.cloud.findings import (
+    Advice,
+    CommandLine,
+    Instruction,
+)
 from nova_bdm_cleanup.client.cloud.inspection import Cloud
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.api import Budget
@@ -42,7 +46,7 @@ _SILENCE = 5.0
 _MAX_INDENT = 4
 
 #: The cells whose parts are shown in several places.
-_PARTED = (Action, Advice, Result)
+_PARTED = (Instruction, Advice, Result)
 
 #: The output of a command: its columns, and the cells of each row.
 Rows = tuple[Sequence[str], Iterable[Sequence[Any]]]
@@ -325,6 +329,8 @@ class BdmCommand(command.Lister):
             manager.bdm_cleanup.nova(self.budget, args.rate),
             manager.bdm_cleanup.cinder(self.budget, args.rate), Policy(
                 grace_period=datetime.timedelta(seconds=args.grace_period),
+                # A reboot waits until it counts what is shown now.
+                settle_time=datetime.timedelta(0),
                 stuck_after=datetime.timedelta(seconds=args.stuck_after)),
             manager.session.get_project_id(), self.progress)
 

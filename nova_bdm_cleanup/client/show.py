@@ -11,8 +11,8 @@ from typing import Any, Callable, NamedTuple
 from nova_bdm_cleanup.client import output
 from nova_bdm_cleanup.client.cloud import commands, findings, inspection
 from nova_bdm_cleanup.openstack import errors
-from nova_bdm_cleanup.rules import facts
-from nova_bdm_cleanup.rules.reasons import Reason, Remedy
+from nova_bdm_cleanup.rules import disks, facts
+from nova_bdm_cleanup.rules.reasons import ENDED_HALF_WAY, Reason, Remedy
 from nova_bdm_cleanup.terminal import ExitCode
 
 
@@ -61,7 +61,7 @@ class ShowBdm(output.BdmCommand):
                    for found in findings.findings_of(seen))
         disks = [
             ShownDisk(f, seen, 'none' if f.reason is Reason.HEALTHY
-                      else next(actions), _left_out(f, last, reasons))
+                      else next(actions), _not_given(f, last, reasons))
             for f in seen.plan.findings]
         return SHOW_COLUMNS, [[fact.value(disk) for fact in FACTS]
                          for disk in disks]
@@ -76,17 +76,17 @@ class ShowBdm(output.BdmCommand):
                   if fact.sentence and row[fact.title] is not None)])
 
 
-def _action(found: findings.CloudFinding) -> findings.Action:
+def _action(found: findings.CloudFinding) -> findings.Instruction:
     """Return what to do; a person has looked already."""
     action = found.action
     if found.remedy is Remedy.PERSON and action.commands == (
             commands.show(found.server),):
-        return findings.Action(
+        return findings.Instruction(
             action.verb, (commands.explain(found.reason),))
     return action
 
 
-def _left_out(finding: facts.Finding, last: str,
+def _not_given(finding: facts.Finding, last: str,
               reasons: Mapping[str, str]) -> str:
     """Say whether the last start of the guest left out a disk.
 
@@ -109,10 +109,10 @@ class ShownDisk:
     finding: facts.Finding
     #: The server, with its volumes and attachments.
     seen: inspection.Inspection
-    action: findings.Action | str
+    action: findings.Instruction | str
     #: That the last start of the guest did not connect it; empty: it did, or
     #: it is not known.
-    left_out: str
+    not_given: str
 
     @property
     def volume(self) -> facts.Volume | None:
@@ -146,7 +146,7 @@ class ShownDisk:
         finding = self.finding
         if finding.depends_on_root:
             return 'keeps it if it is the root disk, which is not shown'
-        without = (', and ' + finding.without_disk
+        without = (', and ' + disks.effect_of(finding)
                    if finding in self.seen.not_connected else '')
         if finding.withheld is not None:
             return 'keeps it (%s)%s' % (finding.withheld, without)
@@ -156,7 +156,17 @@ class ShownDisk:
         if finding.reason is Reason.DUPLICATE_MAPPING:
             # The API does not show whether it was connected.
             return 'removes it if Nova never connected it'
+        if self.is_decided_by_host:
+            return 'keeps it, and its host decides whether it is connected'
         return 'keeps it' + without
+
+    @property
+    def is_decided_by_host(self) -> bool:
+        """Tell whether an address decides if it is connected: the commands
+        know none.
+        """
+        return (self.finding.bdm is not None
+                and self.finding.reason in ENDED_HALF_WAY)
 
 
 class Fact(NamedTuple):
@@ -182,10 +192,11 @@ FACTS = (
     Fact('Host', lambda d: d.host),
     Fact('Verdict', lambda d: str(d.finding.reason)),
     Fact('Hard Reboot', lambda d: d.hard_reboot),
-    Fact('Explanation', lambda d: d.finding.explanation + d.left_out),
+    Fact('Explanation', lambda d: d.finding.explanation + d.not_given),
     Fact('Connects',
-         lambda d: None if d.finding.depends_on_root
-         else d.finding.bdm and d.finding.connects),
+         lambda d: None if d.finding.depends_on_root or d.is_decided_by_host
+         else d.finding.bdm
+         and disks.fate_of(d.finding) is disks.Fate.GIVEN),
     Fact('Action', lambda d: d.action),
 )
 

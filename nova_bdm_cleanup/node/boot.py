@@ -38,7 +38,7 @@ class Boot:
         #: The seconds that are left.
         self.left = seconds
         self._obstacle: Exception | None = None
-        self._left_out = 0
+        self._not_cleaned = 0
 
     @property
     def share(self) -> float:
@@ -62,7 +62,7 @@ class Boot:
         """Return whether to look at one more server; if not, count it."""
         if self._obstacle is None and self.left:
             return True
-        self._left_out += 1
+        self._not_cleaned += 1
         return False
 
     def asked_in_vain(self, why: Exception,
@@ -87,7 +87,7 @@ class Boot:
 
     def sum_up(self, counters: Counters) -> None:
         """Log and count the servers that were not looked at, if any."""
-        if not self._left_out:
+        if not self._not_cleaned:
             return
         reason = Reason.TIMED_OUT
         why = ('the %g s of [bdm_cleanup] timeout, which all servers share, '
@@ -96,5 +96,5 @@ class Boot:
             reason = actions.reason_of(self._obstacle, triggers.HOST_BOOT)
             why = log_lines.masked(self._obstacle)
         log_lines.LogLines(
-            None, None, triggers.HOST_BOOT, counters).left_out(
-            reason, why, self._left_out)
+            None, None, triggers.HOST_BOOT, counters).not_cleaned(
+            reason, why, self._not_cleaned)

@@ -65,8 +65,7 @@ class NovaServer:
     def preview(self) -> Plan:
         cleanup = self._cleanup()
         with cleanup.counted():
-            return cleanup.cleaner.preview(
-                cleanup.host.adopt(self._rows)).plan
+            return cleanup.cleaner.preview(cleanup.host.adopt(self._rows))
 
     def witness(self) -> WitnessAnswer:
         cleanup = self._cleanup()

@@ -4,12 +4,14 @@
 In an attach, a swap, a boot or a move to this host, Nova gets the address of a
 disk from Cinder, connects it, and records it last: meanwhile the guest is not
 there, or no row shows the address.  So the answers are remembered, until a
-guest of this host or a row shows them.  They are also remembered after an
-operation that has died.  One too many costs a question, one too few a disk.
+guest of this host or a row shows them, also after an operation that has died.
+If one is remembered for too long, a disk is not connected until later; if one
+is missing, a guest may get the disk of another one.
 
-Between the moment at which nobody has an address and the moment at which it is
-disconnected, Cinder may give it to somebody.  So a disconnect is announced
-before that is checked, and an answer that names the address waits for its end.
+Cinder may give an address to a server after this host has asked who claims it,
+and before the disconnect.  So a disconnect is announced first, and then the
+claims are read.  An answer of Cinder that names the address returns to Nova
+when the disconnect is over.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import weakref
 
 from oslo_log import log as logging
 
-from nova_bdm_cleanup.node.devices import Address
+from nova_bdm_cleanup.rules.facts import Address
 
 LOG = logging.getLogger(__name__)
 
@@ -67,7 +69,8 @@ _disconnects: list[tuple[int, frozenset[Address]]] = []
 
 
 def remember(operation: Any, given: Given) -> None:
-    """Remember an answer of Cinder, which replaces one of the same attachment.
+    """Remember an answer of Cinder, which replaces those of the same
+    attachment, and those of the same address for another volume.
 
     Return when no other thread disconnects one of its addresses.
 
@@ -76,6 +79,7 @@ def remember(operation: Any, given: Given) -> None:
     key = given.attachment_id or given.volume_id
     with _state:
         _answers.pop(key, None)
+        _drop_earlier(given)
         if not given.addresses:
             return
         # First of all, so that a check that has not begun finds it.
@@ -131,6 +135,22 @@ def disconnecting(addresses: frozenset[Address]) -> Iterator[None]:
         with _state:
             _disconnects.remove(announced)
             _state.notify_all()
+
+
+def _drop_earlier(given: Given) -> None:
+    """Drop the addresses that Cinder has given to another volume since.
+
+    Their attachments were deleted by another host: that of a live migration
+    to this host that has failed by its source.
+    """
+    for key, answer in list(_answers.items()):
+        if answer.given.volume_id == given.volume_id:
+            continue
+        left = answer.given.addresses - given.addresses
+        if left:
+            answer.given = answer.given._replace(addresses=left)
+        else:
+            del _answers[key]
 
 
 def _is_forgotten(answer: _Answer, has_guest: bool) -> bool:

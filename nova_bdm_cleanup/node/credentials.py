@@ -27,16 +27,14 @@ from nova_bdm_cleanup.openstack.deadline import Deadline
 CONF = nova.conf.CONF
 
 
-def cinder_for(context: Any, deadline: Deadline,
-               finds_stale: bool = True) -> Cinder:
+def cinder_for(context: Any, deadline: Deadline) -> Cinder:
     """Return Cinder for one cleanup.
 
     :param context: the context of the reboot or start
-    :param finds_stale: whether to find attachments that no mapping names
     """
     return Cinder(Api('Cinder', VOLUME_MICROVERSION,
                       lambda: client(service_context(context)).request,
-                      NOVA_CONF, deadline), finds_stale)
+                      NOVA_CONF, deadline))
 
 
 def service_context(context: Any) -> Any:

@@ -26,30 +26,21 @@ in the kernel.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 import itertools
-import json
 import os
 import re
 from typing import Any
 from xml.etree import ElementTree
 
-#: A target and a logical unit number.
-Address = tuple[str, str]
+from nova_bdm_cleanup.openstack.connection_info import addresses_in, spelt
+from nova_bdm_cleanup.rules.facts import Address
 
 #: A portal, the name of a target, and the number of a unit.
 Target = tuple[str, str, Any]
 
 #: The directory in which the kernel shows its devices.
 SYSFS = '/sys'
-
-#: The keys of iSCSI, Fibre Channel and NVMe drivers for the target and the
-#: unit behind it; first those with one value, then those with several.  Other
-#: drivers (RBD, NFS, ...) use names that are not reused.
-_TARGET_KEYS = ('target_iqn', 'target_wwn', 'target_nqn', 'nqn')
-_TARGETS_KEYS = ('target_iqns', 'target_wwns')
-_UNIT_KEYS = ('target_lun', 'ns_id')
-_UNITS_KEYS = ('target_luns',)
 
 _ISCSI_VOLUME_TYPES = ('iscsi', 'iser')
 
@@ -63,72 +54,10 @@ _CRYPT_PREFIX = 'CRYPT-'
 #: Added to the number of a unit that is addressed in "flat space".
 _FLAT_SPACE_FLAG = 0x4000
 
-#: The name of a Fibre Channel port in any spelling.
-_WWN = re.compile(r'(?:0x)?(?:[0-9a-f]{2}:?){7}[0-9a-f]{2}')
-
 #: The target and the unit in a name below ``/dev/disk/by-path``.
 _NAMES_BY_PATH = tuple(map(re.compile, (
     r'-iscsi-(.+)-lun-(\w+)$', r'\bfc-(0x\w+)-lun-(\w+)$',
     r'-zfcp-(0x\w+):(\w+)$')))
-
-
-# Addresses
-
-
-def parse_connection_info(text: str | None) -> dict[str, Any]:
-    """Return the connection information of a BDM; empty when it has none.
-
-    Nothing was connected with unreadable information: Nova itself fails on it
-    or treats the volume as never connected.
-    """
-    try:
-        connection_info = json.loads(text or '{}')
-    except ValueError:
-        return {}
-    return connection_info if isinstance(connection_info, dict) else {}
-
-
-def addresses_in(connection_info: Mapping[str, Any]) -> frozenset[Address]:
-    """Return the addresses of a volume; empty where they cannot be reused.
-
-    :param connection_info: as Nova keeps it, with the driver's part in "data"
-    """
-    data = connection_info.get('data')
-    if not isinstance(data, dict):
-        return frozenset()
-    target, targets = (
-        list(map(_spelt, _values(data, keys)))
-        for keys in (_TARGET_KEYS, _TARGETS_KEYS))
-    unit, units = _values(data, _UNIT_KEYS), _values(data, _UNITS_KEYS)
-    # Fibre Channel drivers also give a list where others give one target.
-    return frozenset([
-        *_pairs(target, units if units and len(target) > 1 else unit or units),
-        *_pairs(targets, units or unit)])
-
-
-def _pairs(targets: list[str], units: list[str]) -> Iterable[Address]:
-    """Pair lists of one length item by item, and others in all combinations.
-
-    An address too many does less harm than one too few.
-    """
-    if len(targets) == len(units):
-        return zip(targets, units)
-    return itertools.product(targets, units)
-
-
-def _spelt(target: str) -> str:
-    """Return the name of a target as the kernel has it, in lower case."""
-    target = target.lower()
-    if _WWN.fullmatch(target):
-        return target.replace('0x', '').replace(':', '')
-    return target
-
-
-def _values(data: Mapping[str, Any], keys: tuple[str, ...]) -> list[str]:
-    values = (data.get(key) for key in keys)
-    return [str(value).lower()
-            for item in values if item is not None
-            for value in (item if isinstance(item, list) else [item])]
 
 
 # Block devices
@@ -284,7 +213,7 @@ def device_addresses(name: str) -> frozenset[Address]:
     target = read_sysfs('class', 'block', name, 'device', 'subsysnqn')
     namespace = read_sysfs('class', 'block', name, 'nsid')
     if target and namespace:
-        return frozenset([(_spelt(target), namespace)])
+        return frozenset([(spelt(target), namespace)])
     return _scsi_addresses(name)
 
 
@@ -315,7 +244,7 @@ def _forms(target: str, unit: str) -> frozenset[Address]:
         return frozenset()
     if unit.startswith('0x'):
         number = number >> 48 & 0xffff | (number >> 32 & 0xffff) << 16
-    return frozenset((_spelt(target), str(each)) for each in {
+    return frozenset((spelt(target), str(each)) for each in {
         number, number & ~_FLAT_SPACE_FLAG} if target)
 
 
@@ -356,8 +285,6 @@ def path_addresses(path: str) -> frozenset[Address]:
         if match:
             found |= _forms(*match.groups())
     return frozenset(found)
-
-
 
 
 # iSCSI sessions

@@ -14,8 +14,8 @@ from nova.virt.libvirt import host as libvirt_host
 from nova.virt.libvirt.driver import LibvirtDriver
 
 from nova_bdm_cleanup.node import devices
-from nova_bdm_cleanup.node.devices import Address
 from nova_bdm_cleanup.rules import spelling
+from nova_bdm_cleanup.rules.facts import Address
 
 
 class Domain(NamedTuple):

@@ -2,8 +2,8 @@
 """Nova and the hypervisor, as the cleaner sees them.
 
 Nova's database is only reached through Nova's objects.  Only public methods of
-the virt driver are used, except for libvirt, where a hard reboot disconnects
-by a private one; its signature is compared at start.
+the virt driver are used, except for libvirt's driver: the private methods that
+are called here are compared at start.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 from cinderclient import exceptions as cinder_exceptions
 from nova import exception, objects, utils, version as nova_version
 from nova.compute import power_state, task_states, vm_states
+import nova.conf
 from nova.virt import block_device
 from nova.virt.libvirt.driver import LibvirtDriver
 from os_brick import encryptors
@@ -25,20 +26,43 @@ from oslo_concurrency import lockutils
 from oslo_log import log as logging
 
 from nova_bdm_cleanup import VERSION
-from nova_bdm_cleanup.node import credentials, devices, operations, shutdown
+from nova_bdm_cleanup.node import (
+    connections,
+    credentials,
+    devices,
+    operations,
+    options,
+    shutdown,
+)
 from nova_bdm_cleanup.node.cleanup import log_lines, triggers
 from nova_bdm_cleanup.node.cleanup.ports import RebootLost
 from nova_bdm_cleanup.node.cleanup.triggers import Mode, Trigger
-from nova_bdm_cleanup.node.neighbours import Disk, Neighbours
+from nova_bdm_cleanup.node.neighbours import Neighbours
+from nova_bdm_cleanup.node.store import disconnects
+from nova_bdm_cleanup.openstack.connection_info import (
+    addresses_in,
+    parse_connection_info,
+)
 from nova_bdm_cleanup.openstack.deadline import Deadline
 from nova_bdm_cleanup.rules import action_events, facts, spelling
 from nova_bdm_cleanup.rules.reasons import Reason
 
+CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
 
 #: What Nova writes for a disk that was never connected.
 _NEVER_CONNECTED = (None, '', '{}', 'null')
+
+
+#: The task state of a reboot that nova-compute resumes, by trigger, and the
+#: states from which Nova goes to it.
+_PENDING = {
+    triggers.HARD_REBOOT.name: (
+        task_states.REBOOT_PENDING_HARD, task_states.hard_reboot_states),
+    triggers.SOFT_REBOOT.name: (
+        task_states.REBOOT_PENDING, task_states.soft_reboot_states),
+}
 
 
 class StillConnected(Exception):
@@ -59,17 +83,28 @@ class NovaInstance:
         self._instance = instance
         self._deadline = deadline
         self._trigger = trigger
-        self._neighbours = Neighbours(context, instance, manager.host)
+        self._neighbours = Neighbours(
+            context, instance.uuid, manager.host, manager.driver)
         self._rows: dict[str, Any] = {}
-        self._disconnected: set[str] = set()
 
     def known_server(self) -> facts.Server:
         """Return the server as the request has it."""
         return facts.Server(
             uuid=spelling.identifier(self._instance.uuid),
-            host=self._manager.host, project=self._instance.project_id,
+            host=self._host, project=self._instance.project_id,
             is_offloaded=self._instance.vm_state
             == vm_states.SHELVED_OFFLOADED)
+
+    @property
+    def name(self) -> str:
+        """Return the name of this compute host."""
+        name: str = self._manager.host
+        return name
+
+    @property
+    def _host(self) -> str:
+        """Return the host on which the disks are; empty: not on this one."""
+        return '' if self._trigger.mode is Mode.ARRIVE else self.name
 
     def adopt(self, bdms: Any) -> tuple[facts.Bdm, ...]:
         """Take over a list of Nova's block device mappings."""
@@ -88,7 +123,7 @@ class NovaInstance:
         if (not self._is_here(instance)
                 or instance.task_state not in self._trigger.states):
             return None
-        server = server_of(instance, self._manager.host)
+        server = server_of(instance, self._host)
         return server if self._trigger.heeds_lock else dataclasses.replace(
             server, is_locked=False)
 
@@ -115,7 +150,7 @@ class NovaInstance:
                 if row.deleted
                 and spelling.optional(row.attachment_id) == attachment.id
                 and spelling.optional(row.volume_id) == attachment.volume_id
-                and devices.parse_connection_info(row.connection_info)]
+                and parse_connection_info(row.connection_info)]
         if not rows:
             return None
         newest = max(rows, key=lambda row: row.deleted_at or row.created_at)
@@ -128,39 +163,19 @@ class NovaInstance:
     def swaps(self) -> facts.Ending:
         return operations.swaps(self._context, self._instance.uuid)
 
-    def claims(self, bdms: Sequence[facts.Bdm]
-               ) -> Mapping[str, Sequence[facts.Claim]]:
-        return self._neighbours.claims(
-            {bdm.uuid: self._disk(bdm) for bdm in bdms}, self._is_guest_off)
-
-    def moves(self) -> Sequence[facts.Move]:
-        # What a server has left on its former host is disconnected by the
-        # addresses that its rows have by then, as Nova does it.
-        if self._trigger is triggers.RETURN:
-            return ()
-        return operations.moves(self._context, self._instance.uuid)
-
-    def complete_claims(self, bdm: facts.Bdm
-                        ) -> tuple[Sequence[facts.Claim], str]:
-        return self._neighbours.complete_claims(
-            bdm.uuid, self._disk(bdm), self._is_guest_off)
-
-    def _disk(self, bdm: facts.Bdm) -> Disk:
-        return Disk(bdm.volume_id,
-                    devices.addresses_in(self._connection_info(bdm)))
+    def claims(self, disks: Sequence[facts.Bdm]) -> facts.Claims:
+        return self._neighbours.claims(disks)
 
     def is_off(self) -> bool:
-        return self._is_guest_off(self._instance)
-
-    def _is_guest_off(self, instance: Any) -> bool:
         # A crashed guest, or one that is just shutting down, still has its
         # disks open: Nova's power states do not tell these apart.
         driver = self._manager.driver
         try:
             if _is_libvirt(driver):
-                guest = driver._host.get_guest(instance)
+                guest = driver._host.get_guest(self._instance)
                 return not guest.is_active()
-            state = driver.get_info(instance, use_cache=False).state
+            state = driver.get_info(
+                self._instance, use_cache=False).state
             return bool(state == power_state.SHUTDOWN)
         except exception.InstanceNotFound:
             return True
@@ -185,8 +200,8 @@ class NovaInstance:
             self._context, self._instance)
 
     def claim(self) -> None:
-        if (self._trigger is not triggers.HARD_REBOOT
-                or self._instance.vm_state == vm_states.ERROR):
+        pending, states = _PENDING.get(self._trigger.name, (None, ()))
+        if not pending or self._instance.vm_state == vm_states.ERROR:
             # nova-compute resumes an interrupted start in its current state,
             # and looks for the guests to resume at every boot of the host.  It
             # never resumes the reboot of a server in ERROR, and Nova's API
@@ -198,10 +213,9 @@ class NovaInstance:
         # At its start nova-compute resumes a pending reboot, but not one that
         # was only requested, which is the state that the API sets.  Without
         # this, a crash from here on leaves the server off for good.
-        self._instance.task_state = task_states.REBOOT_PENDING_HARD
+        self._instance.task_state = pending
         try:
-            self._instance.save(
-                expected_task_state=task_states.hard_reboot_states)
+            self._instance.save(expected_task_state=states)
         except (exception.InstanceNotFound,
                 exception.UnexpectedTaskStateError) as exc:
             raise RebootLost(str(exc)) from exc
@@ -217,6 +231,20 @@ class NovaInstance:
     def guard(self, volume_id: str) -> Iterator[None]:
         with brick_utils.guard_connection(self._sharing(volume_id)):
             yield
+
+    def disconnecting(self, bdm: facts.Bdm
+                      ) -> contextlib.AbstractContextManager[None]:
+        return connections.disconnecting(bdm.addresses)
+
+    def note(self, bdm: facts.Bdm) -> None:
+        self.note_connection(self._connection_info(bdm), bdm.volume_id)
+
+    def note_connection(self, connection_info: Mapping[str, Any],
+                        volume_id: str | None) -> None:
+        """Note that a disk stays connected; see :meth:`note`."""
+        disconnects.SuppressedDisconnects(
+            options.settings(CONF).store, self.name).note(
+                self._instance.uuid, volume_id, connection_info)
 
     def disconnect(self, bdm: facts.Bdm) -> bool:
         connection_info = self._connection_info(bdm)
@@ -235,7 +263,6 @@ class NovaInstance:
                 connection_info, before.keys())
         if here is not None:
             self._disconnect_all(bdm, here, before)
-        self._disconnected.add(bdm.uuid)
         return here is not None
 
     def _disconnect_all(self, bdm: facts.Bdm, connection_info: dict[str, Any],
@@ -258,6 +285,9 @@ class NovaInstance:
                      ', '.join('/dev/' + name for name in sorted(before)),
                      log_lines.masked(error), instance=self._instance)
 
+    def forget(self, attachment: facts.Attachment) -> None:
+        connections.forget(attachment.id)
+
     def destroy(self, bdm: facts.Bdm) -> None:
         try:
             self._rows[bdm.uuid].destroy()
@@ -269,7 +299,7 @@ class NovaInstance:
     def tidy(self, bdm: facts.Bdm) -> None:
         row = self._rows[bdm.uuid]
         try:
-            self.delete_secret(bdm)
+            self.delete_secret(self._connection_info(bdm), bdm.volume_id)
         finally:
             if row.tag:
                 self._remove_device_metadata(bdm.volume_id)
@@ -300,7 +330,7 @@ class NovaInstance:
             self._context, self._instance.uuid, event, want_result=False)
 
     def _connection_info(self, bdm: facts.Bdm) -> dict[str, Any]:
-        return devices.parse_connection_info(
+        return parse_connection_info(
             self._rows[bdm.uuid].connection_info)
 
     def _disconnect(self, bdm: facts.Bdm,
@@ -335,13 +365,13 @@ class NovaInstance:
             return {'shared_targets': False}
         return volume
 
-    def delete_secret(self, bdm: facts.Bdm) -> None:
+    def delete_secret(self, connection_info: Mapping[str, Any],
+                      volume_id: str | None) -> None:
         """Delete libvirt's secret of a disk, unless another server has it."""
         driver = self._manager.driver
-        usage_id = block_device.get_volume_id(self._connection_info(bdm))
+        usage_id = block_device.get_volume_id(connection_info)
         if usage_id and _is_libvirt(driver) and (
-                bdm.uuid in self._disconnected
-                or not self._neighbours.have_volume(bdm.volume_id or '')):
+                not self._neighbours.have_volume(volume_id or '')):
             driver._host.delete_secret('volume', usage_id)
 
     def _remove_device_metadata(self, volume_id: str | None) -> None:
@@ -443,7 +473,7 @@ def server_of(instance: Any, host: str) -> facts.Server:
 
 def mapping_of(row: Any) -> facts.Bdm:
     """Return a row of Nova's block device mappings as the rules take it."""
-    connection_info = devices.parse_connection_info(row.connection_info)
+    connection_info = parse_connection_info(row.connection_info)
     return facts.Bdm(
         uuid=row.uuid,
         source_type=row.source_type,
@@ -456,7 +486,7 @@ def mapping_of(row: Any) -> facts.Bdm:
         has_connection_info=row.connection_info not in _NEVER_CONNECTED,
         created_at=row.created_at,
         updated_at=row.updated_at,
-        has_address=bool(devices.addresses_in(connection_info)),
+        addresses=addresses_in(connection_info),
         is_multiattach=bool(connection_info.get('multiattach')))
 
 

@@ -11,7 +11,8 @@ import nova.conf
 
 from nova_bdm_cleanup.node import credentials, options
 from nova_bdm_cleanup.node.boot import Boot, SHARE
-from nova_bdm_cleanup.node.cleanup import actions, cleaner, log_lines
+from nova_bdm_cleanup.node.cleanup import cleaner, log_lines
+from nova_bdm_cleanup.node.cleanup.cleaner import CleanupOutcome
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger
 from nova_bdm_cleanup.node.instance import NovaInstance
 from nova_bdm_cleanup.node.store.journal import Journal
@@ -22,9 +23,6 @@ from nova_bdm_cleanup.rules.reasons import Reason
 CONF = nova.conf.CONF
 
 T = TypeVar('T')
-
-#: What follows where Cinder does not answer the first look.
-_ROWS_ALONE = "and Nova's records alone decide which disks the driver gets"
 
 #: The name of a trigger's own time limit, for exceptions.
 _OF_TRIGGER = 'timeout in trigger %s'
@@ -79,6 +77,9 @@ class InstanceCleanup:
         if boot is not None:
             limits.append((boot.share, SHARE))
         seconds, option = min(limits)
+        # The wait for records to settle asks nothing.
+        patience = min(limit for limit, name in limits
+                       if name != _OF_TRIGGER % trigger.name)
         deadline = Deadline(seconds, option=option)
         self._context = context
         self._instance = instance
@@ -87,62 +88,34 @@ class InstanceCleanup:
         #: Whether nothing is changed, as in the mode "observe".
         self.observes = settings.policy.observe
         self.host = NovaInstance(manager, context, instance, deadline, trigger)
-        self.cinder = credentials.cinder_for(
-            context, deadline, trigger.finds_stale)
+        self.cinder = credentials.cinder_for(context, deadline)
         self._counters = options.counters(CONF)
         self.lines = log_lines.LogLines(
             instance, context.request_id, trigger, self._counters)
         self.cleaner = cleaner.Cleaner(
             self.host, self.cinder, Journal(settings.store), self.lines,
-            settings.policy, trigger, deadline, self.host.known_server())
+            settings.policy, trigger, deadline, patience,
+            self.host.known_server())
 
-    def run(self, bdms: Any) -> frozenset[str]:
+    def run(self, bdms: Any) -> CleanupOutcome:
         """Clean up; only report if the trigger removes nothing.
 
         :param bdms: the BlockDeviceMappingList of the instance
-        :returns: the uuids of the mappings that were removed, and of those
-            that the driver must not connect
         """
         if not self._may_ask():
-            left_out = self.cleaner.rows_alone(
+            return self.cleaner.without_cinder(
                 self.host.adopt(bdms), Reason.TIMED_OUT)
-            self.cleaner.report_not_connected(left_out.values())
-            return frozenset(left_out)
-        not_connected = self._ask(
-            self.cleaner.clean if self._trigger.mode.removes
-            else self.cleaner.report, bdms)
+        outcome = self._ask(self.cleaner.clean, bdms)
         if self._boot is not None and self.cleaner.unanswered is not None:
             self._boot.asked_in_vain(
                 self.cleaner.unanswered,
                 lambda seconds: credentials.cinder_for(
                     self._context, Deadline(seconds, option=SHARE)))
-        return not_connected
-
-    def preview(self, bdms: Any) -> cleaner.Assessment:
-        """Return what a cleanup will find, or log why that is not known.
-
-        :param bdms: the BlockDeviceMappingList of the instance
-        """
-        if not self._may_ask():
-            return cleaner.Assessment(left_out=self.cleaner.rows_alone(
-                self.host.adopt(bdms), Reason.TIMED_OUT))
-        return self._ask(self._preview, bdms)
+        return outcome
 
     def _may_ask(self) -> bool:
         """Return whether there is time for Cinder; if not, count it."""
         return self._boot is None or self._boot.allows()
-
-    def _preview(self, bdms: Sequence[Bdm]) -> cleaner.Assessment:
-        try:
-            found = self.cleaner.preview(bdms)
-        except Exception as exc:
-            reason = actions.reason_of(exc, self._trigger)
-            self.lines.skipped(reason, exc, _ROWS_ALONE)
-            return cleaner.Assessment(
-                left_out=self.cleaner.rows_alone(bdms, reason))
-        if found.cut_after is not None:
-            self.lines.unread(found.cut_after)
-        return found
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:

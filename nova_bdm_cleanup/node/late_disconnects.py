@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Disconnects that were suppressed, done at a later start of nova-compute.
 
-By then the guest that had the address may have left this host, or have been
-disconnected with Nova's knowledge.  What is noted is done only if the very
-device is still there, and nobody has it: no guest and no row, nothing on this
-host, and no operation to which Cinder gave the address.
+By then the server that claimed the address may have left this host.  A
+disconnect that was noted is done only if the host has not booted since, the
+same device is still there, no other device is on top of it, and no server of
+this host claims its address.  Otherwise the note is dropped.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from oslo_log import log as logging
 
 from nova_bdm_cleanup.node import connections, devices
 from nova_bdm_cleanup.node.cleanup.log_lines import masked
-from nova_bdm_cleanup.node.devices import Address
 from nova_bdm_cleanup.node.store.disconnects import (
     Suppressed,
     SuppressedDisconnects,
 )
+from nova_bdm_cleanup.openstack.connection_info import addresses_in
+from nova_bdm_cleanup.rules.facts import Address
 
 LOG = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ def _carry_out(
         return 'another device is on top of them'
     if not found or not found.items() <= note.identities.items():
         return 'they are gone, or are those of another volume'
-    addresses = devices.addresses_in(note.connection_info).union(
+    addresses = addresses_in(note.connection_info).union(
         *map(devices.device_addresses, found))
     narrowed = devices.narrow_connection_info(
         note.connection_info, found.keys())

@@ -75,9 +75,9 @@ soft reboot only reports.
         default=list(_REMOVE),
         item_type=types.String(choices=(*_REMOVE, _CREATED)),
         help="""
-What is removed. Findings without a word in this list are only reported. The
-disk of such a mapping is not connected, since Cinder does not show it attached
-to the server. To leave everything to Nova, set ``mode`` to ``observe``.
+What is removed. Findings without a word in this list are only reported. A disk
+whose mapping dangles is not connected all the same, unless it is the root
+disk. To leave everything to Nova, set ``mode`` to ``observe``.
 
 * ``missing``: mappings of volumes that do not exist (``volume-missing``)
 * ``available``: mappings of volumes that are free for any server in Cinder
@@ -117,15 +117,15 @@ storage back end.
         max=60,
         help="""
 Seconds until a change in Cinder's or Nova's database is certainly seen by all
-that read it; less than ``timeout``. Until then nothing is removed because of
-it.
+that read it; less than ``timeout``. Until then no disk is removed or left out
+because of it.
 
 A read replica, or another node of a Galera cluster, may answer as before a
-change that another one has confirmed. If a removal rests on records that are
-younger than this, the reboot waits until they are that old, before it powers
-the guest off, and then asks again. Set it to 0 where every read of Cinder's
-and of Nova's database sees every write before it, and raise it above the
-longest lag that you have measured.
+change that another one has confirmed. If a removal, or a disk that is not
+connected, rests on records that are younger than this, the operation waits for
+this time, once, before it powers the guest off, and then asks again. Set it to
+0 where every read of Cinder's and of Nova's database sees every write before
+it, and raise it above the longest lag that you have measured.
 """),
     cfg.IntOpt(
         'timeout',
@@ -137,8 +137,9 @@ cleanups of one start of nova-compute spend together. After that Nova goes on,
 and the next cleanup does the rest. Calls to Cinder are cut off. A call to the
 hypervisor or to os-brick that has begun is waited for, as Nova itself does in
 the same reboot, since two of them must not work on one device at the same
-time. A soft reboot, which changes nothing, waits for
-Cinder no longer than five seconds, a live migration no longer than ten.
+time. A soft reboot, which removes nothing, waits for Cinder no longer than
+five seconds, a live migration no longer than ten. A wait for ``settle_time``
+is not counted.
 
 While nova-compute starts, servers wait for each other: those that it resumes
 (``host_boot``), and those whose interrupted reboot or start it finishes. Each
@@ -181,10 +182,11 @@ Seconds from one audit of all servers of this host to the next, 60 or more; 0:
 no audit.
 
 An audit changes nothing. It finds what a hard reboot of each server would
-find, with two requests to Cinder for a server in order. The servers are looked
-at one by one over the whole interval, each at its own moment, so that Cinder
-is asked steadily. A finding that two consecutive audits see is logged once,
-and once more when it is gone.
+find, except that another server claims the address of a disk, with two
+requests to Cinder for a server in order. The servers are looked at one by one
+over the whole interval, each at its own moment, so that Cinder is asked
+steadily. A finding that two consecutive audits see is logged once, and once
+more when it is gone.
 """),
     cfg.StrOpt(
         'metrics_file',

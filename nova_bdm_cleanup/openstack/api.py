@@ -37,8 +37,8 @@ _READ_TIMEOUT = 60.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Advice:
-    """Advice for an operator whose request failed."""
+class Hints:
+    """Hints for an operator whose request failed."""
 
     #: Where the credentials come from.
     credentials: str
@@ -109,7 +109,7 @@ class Api:
     """
 
     def __init__(self, name: str, microversion: str,
-                 connect: Callable[[], Send], advice: Advice,
+                 connect: Callable[[], Send], advice: Hints,
                  deadline: Deadline | None = None,
                  budget: Budget | None = None) -> None:
         self.name = name

@@ -14,7 +14,8 @@ from typing import Any, Callable
 
 from nova_bdm_cleanup.openstack import answers, errors
 from nova_bdm_cleanup.openstack.answers import quoted
-from nova_bdm_cleanup.openstack.api import Advice, Api
+from nova_bdm_cleanup.openstack.api import Api, Hints
+from nova_bdm_cleanup.openstack.connection_info import addresses_in
 from nova_bdm_cleanup.rules import facts, spelling
 from nova_bdm_cleanup.rules.facts import Answers, Attachment, Bdm, Volume
 
@@ -32,7 +33,7 @@ BATCH = 60
 POLICY_SAMPLE = 'etc/cinder/bdm-cleanup-policy.yaml'
 
 #: What to look at where the credentials are those of nova.conf.
-NOVA_CONF = Advice(
+NOVA_CONF = Hints(
     credentials='check the credentials in [cinder] and [service_user]',
     catalogue='check [cinder] catalog_info and os_region_name',
     role='the credentials in [cinder] need the admin role, or the rules in '
@@ -75,9 +76,6 @@ class Cinder:
 
     A question raises ApiError when it went unanswered, a change when it cannot
     be known to be done, and each TimedOut when the time is over.
-
-    :param finds_stale: attachments that no mapping names are of interest, too:
-        where all else is in order that takes one more request
     """
 
     #: The credentials are an administrator's and see every project: those of
@@ -87,9 +85,8 @@ class Cinder:
     #: The last answer about a witness; None: not asked yet.
     _witness: facts.WitnessAnswer | None = None
 
-    def __init__(self, api: Api, finds_stale: bool = True) -> None:
+    def __init__(self, api: Api) -> None:
         self._api = api
-        self._finds_stale = finds_stale
 
     # One server
 
@@ -205,40 +202,43 @@ class Cinder:
                 **self._of_project(None), 'volume_id': volume_id,
                 'limit': '1'}))
 
-    def attaches(self, server_id: str, volume_id: str,
-                 attachment_id: str | None) -> bool | None:
-        """Return whether a volume is attached to a server; None: unknown.
+    def denies(self, claim: facts.Claim, host: str,
+               addresses: frozenset[facts.Address]) -> bool:
+        """Return whether a row names an address that its server lacks here.
 
-        :param attachment_id: what the mapping names
+        :param claim: the row
+        :param addresses: what it names on the host; empty: the volume
         """
-        def ask() -> bool | None:
-            named = self.attachment(attachment_id) if attachment_id else None
-            if named is not None and (named.volume_id, named.server_id) == (
-                    volume_id, server_id) and (
-                    named.connected or named.status == 'attached'):
-                # Also where Nova died before it said that it was done.
-                return True
-            volume = self.volume(volume_id)
-            if volume is None:
-                return False
-            users = {each.server_id for each in volume.attached_to}
-            if server_id in users:
-                return True
-            # Otherwise an operation may be in flight, or no user is known.
-            return False if volume.status in facts.FREE or (
-                volume.status == 'in-use' and users) else None
+        return self._api.in_time(
+            'asking Cinder about a neighbour',
+            lambda: self._denies(claim, host, addresses))
 
-        return self._api.in_time('asking Cinder about a neighbour', ask)
+    def _denies(self, claim: facts.Claim, host: str,
+                addresses: frozenset[facts.Address]) -> bool:
+        named = self.attachment(claim.attachment_id) \
+            if claim.attachment_id else None
+        if claim.attachment_id and named is None:
+            return True
+        if named is not None and addresses and named.addresses \
+                and not named.addresses & addresses:
+            return True
+        volume = self.volume(claim.volume_id or '')
+        if volume is None:
+            return True
+        if named is not None:
+            there = volume.host_of(named.id)
+            return there is not None and not spelling.is_same_host(there, host)
+        users = {each.server_id for each in volume.attached_to}
+        return claim.server not in users and (
+            bool(users) or volume.status in facts.FREE)
 
     def _glance(self, server_id: str, bdms: Sequence[Bdm],
                 project: str | None) -> Answers | None:
         """Return the answers when all is in order, as it nearly always is.
 
-        Cinder spends some 2 ms on each record of a list, and that of the
-        volumes already names the attachments that are attached.  What it
-        cannot show is whether the server has more of them than its mappings
-        carry: so the other request is for one attachment after that many,
-        which costs Cinder the same for any number.
+        Cinder spends some 2 ms on each record of a list, and a project can
+        make any number of attachments.  So one more is asked for than the
+        mappings carry.
 
         :returns: None when anything is not in order
         """
@@ -247,20 +247,20 @@ class Cinder:
                    if b.attachment_id}
         if len(carried) != len(on_volumes):
             return None  # One carries none, or two carry the same.
-        if self._finds_stale:
-            query = self._of_server(server_id, project)
-            query.update(limit='1', offset=str(len(carried)))
-            page = self._records('/attachments', 'attachments', query)
-            self._of_this(server_id, page)
-            if page:
-                return None
+        query = self._of_server(server_id, project)
+        query['limit'] = str(len(carried) + 1)
+        shown = {a.id: a for a in self._of_this(server_id, self._records(
+            '/attachments/detail', 'attachments', query))}
         wanted = list(dict.fromkeys(v for v in carried.values() if v))
-        volumes: dict[str, Volume | None] = {
-            v.id: v for v in self._in_batches(wanted)}
-        attached = attached_by(server_id, volumes, carried, project)
-        if attached.keys() != carried.keys():
+        if {a.id: a.volume_id for a in shown.values()} != carried:
             return None
-        return Answers(volumes, tuple(attached.values()))
+        volumes: dict[str, Volume | None] = {
+            v.id: v for v in self._in_batches(wanted)
+            if v.status == 'in-use'}
+        if volumes.keys() != set(wanted) or any(
+                a.status != 'attached' for a in shown.values()):
+            return None
+        return Answers(volumes, tuple(shown.values()))
 
     def _look_closely(self, server_id: str, bdms: Sequence[Bdm],
                       project: str | None, more: Sequence[str],
@@ -521,25 +521,6 @@ class Cinder:
         return True
 
 
-def attached_by(server_id: str, volumes: Mapping[str, Volume | None],
-                carried: Mapping[str, str | None],
-                project: str | None) -> dict[str, Attachment]:
-    """Return the attachments of a server that the volumes themselves show.
-
-    :param carried: the volume of each attachment that a mapping names
-    """
-    return {
-        a.attachment_id: Attachment(id=a.attachment_id, volume_id=v.id,
-                                    server_id=server_id, status='attached',
-                                    attached_at=a.attached_at)
-        for v in volumes.values() if v is not None and v.status == 'in-use'
-        # Foreign volumes are absent from the project-filtered list.
-        and not is_foreign(v, project)
-        for a in v.attached_to
-        if a.server_id == server_id and a.attachment_id
-        and carried.get(a.attachment_id) == v.id}
-
-
 def is_foreign(volume: Volume | None, project: str | None) -> bool:
     """Return whether a volume is known to be of another project."""
     return (project is not None and volume is not None
@@ -590,6 +571,7 @@ def parse_attachment(record: Mapping[str, Any]) -> Attachment:
         server_id=answers.optional_identifier(record, 'instance'),
         status=answers.text(record, 'status'),
         connected=bool(connection_info),
+        addresses=addresses_in({'data': connection_info}),
         initiators=_initiators(connection_info),
         attached_at=answers.moment(record, 'attached_at'))
 

@@ -35,6 +35,10 @@ class Deadline:
     def remaining(self) -> float:
         return max(0.0, self._end - self._clock())
 
+    def extend(self, seconds: float) -> None:
+        """Add seconds in which nothing was asked."""
+        self._end += seconds
+
     def check(self, what: str) -> None:
         """Stop before something is begun too late.
 

@@ -8,13 +8,22 @@ from the same rows.
 
 * :mod:`mappings`: the state of each mapping, and which dangling ones are kept
 * :mod:`attachments`: the attachments that no mapping names
-* :mod:`guards`: why an action is not carried out
-* :mod:`addresses`: which disks the driver is given
-* :mod:`settling`: how young the records are that a removal rests on
-* :mod:`decision`: the tables applied to a snapshot, and two looks compared
+* :mod:`guards`: why a removal is withheld
+* :mod:`addresses`: whose an address is
+* :mod:`disks`: whether the driver is given a disk
+* :mod:`settling`: how young the records are that a verdict rests on
+* :mod:`decision`: all of them in their order, and two looks compared
 """
 
-from nova_bdm_cleanup.rules.decision import confirm, decide, needs_witness
-from nova_bdm_cleanup.rules.settling import unsettled_for
+from nova_bdm_cleanup.rules.decision import (
+    confirm,
+    decide,
+    judge,
+    needs_witness,
+    Sources,
+)
+from nova_bdm_cleanup.rules.disks import not_given
+from nova_bdm_cleanup.rules.settling import agreed
 
-__all__ = ('confirm', 'decide', 'needs_witness', 'unsettled_for')
+__all__ = ('agreed', 'confirm', 'decide', 'judge', 'needs_witness',
+           'not_given', 'Sources')

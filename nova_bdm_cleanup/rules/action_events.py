@@ -23,7 +23,7 @@ class Kind(str, enum.Enum):
     REMOVED = 'removed'
     #: A removal was withheld, or a step of it failed, or Cinder gave no
     #: answer.
-    LEFT = 'did not clean up'
+    WITHHELD = 'did not clean up'
     #: The guest is without the disk, and the mapping still exists.
     NOT_CONNECTED = 'did not connect'
 

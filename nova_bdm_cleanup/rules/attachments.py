@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from nova_bdm_cleanup.rules import facts, spelling
-from nova_bdm_cleanup.rules.facts import Action, Decision
+from nova_bdm_cleanup.rules.facts import Action
 from nova_bdm_cleanup.rules.mappings import MappingFacts
 from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.rules.table import first, Outcome, Row, Table
@@ -171,4 +171,4 @@ def finding_of(attachment: facts.Attachment,
         action = Action.DISCONNECT_AND_DELETE
     return facts.Finding(
         row.outcome.reason_for(asked), row.explain(asked),
-        attachment=attachment, decision=Decision(action))
+        attachment=attachment, action=action)

@@ -1,31 +1,93 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables applied to a snapshot, and two looks compared."""
+"""The verdict on one server: all rules in their order, and looks compared.
+
+1. The tables decide about each mapping and attachment.
+2. If something would be removed, a volume does not exist, or a swap may have
+   ended half way: does this Cinder know other volumes, is a swap unfinished,
+   has an administrator locked the server?  The tables decide once more, and
+   the guards withhold removals accordingly.
+3. Which addresses may be connected?
+4. How long until all that the verdicts rest on is settled?
+
+What an answer costs is asked only where it matters.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
+from typing import Protocol
 
 from nova_bdm_cleanup.rules import (
+    addresses,
     attachments,
     facts,
     guards,
     mappings,
+    settling,
     spelling,
 )
+from nova_bdm_cleanup.rules.facts import InCinder, Plan, WitnessAnswer
+from nova_bdm_cleanup.rules.mappings import MappingFacts
 from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.rules.world import World
 
 
-def decide(snapshot: facts.Snapshot, policy: facts.Policy,
-           now: datetime.datetime) -> facts.Plan:
-    """Return the findings about one server, with their decisions.
+class Sources(Protocol):
+    """The questions that the rules ask of Nova and Cinder only sometimes."""
+
+    def current(self) -> facts.Server:
+        """Read the server again."""
+
+    def swaps(self) -> facts.Ending:
+        """Return the worst ending of the swaps of the server's volumes."""
+
+    def witness(self) -> WitnessAnswer:
+        """Return whether Cinder knows volumes that must exist."""
+
+    def claims(self, disks: tuple[facts.Bdm, ...]) -> facts.Claims:
+        """Return the claims on the addresses of some disks."""
+
+
+def judge(snapshot: facts.Snapshot, sources: Sources, policy: facts.Policy,
+          now: datetime.datetime, is_any_attachment: bool = True) -> Plan:
+    """Return the findings about one server.
 
     :param snapshot: one complete look at Nova and Cinder
     :param policy: what the operator allows
     :param now: the time of the look, with its time zone
+    :param is_any_attachment: attachments that no mapping names count, too
     :returns: the findings; the due ones are to be carried out
     """
-    world = World(snapshot, policy, now)
+    def decided() -> tuple[Plan, dict[str, MappingFacts]]:
+        plan, by_uuid = _decide(World(snapshot, policy, now))
+        return plan if is_any_attachment else plan.of_mappings(), by_uuid
+
+    # Assume that it is the right Cinder, and that nothing else is under way.
+    snapshot = dataclasses.replace(
+        snapshot, witness=WitnessAnswer.KNOWN, swaps=facts.Ending.SUCCESS)
+    plan, by_uuid = decided()
+    if any(f.is_removal or f.in_cinder is InCinder.MISSING
+           for f in plan.findings) or any(
+            m.may_be_half_swapped for m in by_uuid.values()):
+        snapshot = dataclasses.replace(
+            snapshot, server=sources.current(), swaps=sources.swaps(),
+            witness=sources.witness() if needs_witness(snapshot)
+            else WitnessAnswer.KNOWN)
+        plan, by_uuid = decided()
+    disks = addresses.disks_of(snapshot.bdms)
+    if disks:
+        plan = addresses.judged(plan, by_uuid, sources.claims(disks))
+    return settling.dated(plan, snapshot, policy, now)
+
+
+def decide(snapshot: facts.Snapshot, policy: facts.Policy,
+           now: datetime.datetime) -> Plan:
+    """Return the findings of the tables and the guards alone."""
+    return _decide(World(snapshot, policy, now))[0]
+
+
+def _decide(world: World) -> tuple[Plan, dict[str, MappingFacts]]:
     by_uuid = mappings.mappings_of(world)
     findings = [mappings.finding_of(m)
                 for m in by_uuid.values() if m.bdm.is_in_cinder]
@@ -33,26 +95,37 @@ def decide(snapshot: facts.Snapshot, policy: facts.Policy,
         finding = attachments.finding_of(attachment, by_uuid, world)
         if finding is not None:
             findings.append(finding)
-    return guards.withhold(findings, world)
+    return guards.withhold(findings, world), by_uuid
 
 
-def confirm(first: facts.Plan, second: facts.Plan) -> facts.Plan:
-    """Withhold every removal that a second look does not repeat.
+def confirm(first: Plan, second: Plan) -> Plan:
+    """Return the first plan without the removals that a second look does not
+    repeat, and with what it says of the disks.
+
+    The second look is made when nothing can wait any more, so nothing is
+    removed that only it has found.
 
     :param first: the plan that was made before the guest was powered off
     :param second: the plan that the facts give now
-    :returns: the first plan's findings; due only where both agree
     """
-    again = {_identity(f): (f.withheld, f.obstacle)
-             for f in second.findings if f.is_removal}
+    again = {_identity(f): f for f in second.findings if f.is_removal}
+    disks = {f.bdm.uuid: f for f in second.findings if f.bdm}
 
-    def agreed(finding: facts.Finding) -> facts.Finding:
-        withheld, obstacle = again.get(
-            _identity(finding), (Reason.SECOND_LOOK_DIFFERS, ''))
-        return finding.withhold(withheld, obstacle) if withheld else finding
+    def confirmed(finding: facts.Finding) -> facts.Finding:
+        if finding.is_due:
+            same = again.get(_identity(finding))
+            if same is None:
+                finding = finding.withhold(Reason.SECOND_LOOK_DIFFERS)
+            elif same.withheld:
+                finding = finding.withhold(same.withheld, same.obstacle)
+        disk = disks.get(finding.bdm.uuid if finding.bdm else '')
+        if disk is None:
+            return finding
+        return dataclasses.replace(
+            finding, address=disk.address, was_open=disk.was_open,
+            in_cinder=disk.in_cinder)
 
-    return facts.Plan(tuple(
-        agreed(f) if f.is_due else f for f in first.findings))
+    return Plan(tuple(map(confirmed, first.findings)))
 
 
 def needs_witness(snapshot: facts.Snapshot) -> bool:
@@ -81,5 +154,5 @@ def _identity(finding: facts.Finding) -> tuple[object, ...]:
         finding.attachment,
         finding.disconnect,
         frozenset((a.id, a.volume_id, a.server_id, a.status, a.connected)
-                  for a in finding.left_over),
+                  for a in finding.dependent),
     )

@@ -13,7 +13,11 @@ import datetime
 import enum
 from typing import NamedTuple
 
-from nova_bdm_cleanup.rules.reasons import IN_DOUBT, Reason, REMOVED
+from nova_bdm_cleanup.rules.reasons import Reason, REMOVED
+
+#: A target and a logical unit number behind it.  A back end gives a number
+#: that is free again to another volume.
+Address = tuple[str, str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,9 +54,9 @@ class Bdm:
     has_connection_info: bool = False
     created_at: datetime.datetime | None = None
     updated_at: datetime.datetime | None = None
-    #: Its connection information names an address that a back end reuses, and
-    #: not a name that is the volume's own on every host.
-    has_address: bool = True
+    #: The addresses in its connection information; none if a back end names
+    #: the volume by a name of its own.
+    addresses: frozenset[Address] = frozenset()
     #: By its connection information, several servers may have the volume.
     is_multiattach: bool = False
 
@@ -85,6 +89,8 @@ class Attachment:
     #: Cinder stores connection information, so a host was given access.  It
     #: holds secrets, is large, and stays with the adapter, too.
     connected: bool = False
+    #: The addresses in it.  Anyone who may change the attachment writes them.
+    addresses: frozenset[Address] = frozenset()
     #: The initiators of that host; most back ends do not tell them.
     initiators: frozenset[str] = frozenset()
     #: When it was connected.  Cinder does not tell when it was created.
@@ -197,73 +203,79 @@ class Ending(enum.IntEnum):
         return cls.SUCCESS if set(found) == {'Success'} else cls.FAILURE
 
 
+class Claimant(enum.Enum):
+    """What claims an address of this host.
+
+    The value is the text in the log.
+    """
+
+    #: A running guest has the device, or may get it.
+    GUEST = 'the guest of server {0.server} has it'
+    #: The memory of a guest that is off is saved, with its disks.
+    SAVED_GUEST = 'the suspended guest of server {0.server} has it'
+    #: Cinder gave it to this host in an operation that is under way.
+    OPERATION = ('Cinder has just given it to server {0.server}, for volume '
+                 '{0.volume_id}')
+    ROW = 'server {0.server} has volume {0.volume_id} there'
+    #: Another row of the same server.
+    OWN_ROW = 'the mapping of volume {0.volume_id} names it, too'
+    #: The hypervisor does not tell the disks of the guests.
+    ANY_GUEST = 'the hypervisor does not tell which guest has it'
+    #: Nova does not tell the rows of this host.
+    ANY_ROW = 'Nova does not tell which mappings name it'
+
+
+#: Claims that are stronger than that of a guest that had the disk a moment
+#: ago.
+_STRONG_CLAIMANTS = frozenset((
+    Claimant.GUEST, Claimant.OPERATION, Claimant.OWN_ROW, Claimant.ANY_GUEST))
+
+
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """Another row of this host with the address, or the volume, of a disk."""
+    """A claim of another server, or of another mapping of the same server, on
+    the address of a disk.
+    """
 
-    server: str
-    volume_id: str
-    attachment_id: str | None
-    #: The guest of its server runs, or an operation may start it.
-    runs: bool
-    #: It runs, or Nova has it as active and may resume it.
-    may_run: bool
-    #: The row was written so recently that it cannot be judged.
-    is_young: bool
-    #: Whether Cinder attaches the volume to that server; None: unknown.
-    is_attached: bool | None = None
+    claimant: Claimant
+    #: Its server; empty: it is not one of Nova's.
+    server: str = ''
+    volume_id: str | None = None
+    attachment_id: str | None = None
 
+    @property
+    def is_strong(self) -> bool:
+        """Tell whether it counts more than that the guest had the disk."""
+        return self.claimant in _STRONG_CLAIMANTS
 
-#: The states of a migration in which Nova has written all rows.
-_COMPLETE_STATES = (
-    'completed', 'confirmed', 'confirming', 'done', 'finished')
-
-#: Nova records "reverted" before it writes the rows on the former host.
-_FAILED_STATES = ('cancelled', 'error', 'failed', 'reverted')
-
-#: The states of a revert, in which a server goes back to its former host.
-_REVERT_STATES = ('reverting', 'reverted')
-
-
-class Progress(enum.Enum):
-    """The progress of a move of a server between hosts."""
-
-    COMPLETE = 'complete'
-    #: It ended, perhaps before Nova wrote the rows on the target.
-    FAILED = 'failed'
-    #: It is under way, or nova-compute died.
-    OPEN = 'open'
-
-    @classmethod
-    def of(cls, status: str | None) -> Progress:
-        """Return how far a migration went by its status in Nova."""
-        return (cls.COMPLETE if status in _COMPLETE_STATES
-                else cls.FAILED if status in _FAILED_STATES else cls.OPEN)
+    def __str__(self) -> str:
+        return self.claimant.value.format(self)
 
 
 @dataclasses.dataclass(frozen=True)
-class Move:
-    """A move of a server between hosts, as Nova has recorded it."""
+class Claims:
+    """The claims on the addresses of the disks of one server."""
 
-    #: The host that the server leaves; in a revert, that of the resize.
-    origin: str
-    target: str
-    progress: Progress
-    began: datetime.datetime
-    #: When Nova last changed the record.
-    changed: datetime.datetime | None = None
+    #: Those that count, by the uuid of the mapping.
+    others: Mapping[str, tuple[Claim, ...]] = dataclasses.field(
+        default_factory=dict)
+    #: The mappings whose disks the guest of the server had open when the
+    #: operation began.
+    open: frozenset[str] = frozenset()
 
-    @classmethod
-    def recorded(cls, source: str, destination: str, status: str | None,
-                 began: datetime.datetime,
-                 changed: datetime.datetime | None) -> Move:
-        """Return the move that a migration of Nova records.
 
-        A revert goes from its destination to its source.
-        """
-        origin, target = ((destination, source) if status in _REVERT_STATES
-                          else (source, destination))
-        return cls(origin, target, Progress.of(status), began, changed)
+class InCinder(enum.Enum):
+    """What Cinder shows of the attachment of a disk to its server."""
+
+    #: It shows one, or it is not known.
+    ATTACHED = 'attached'
+    #: It shows none.
+    UNATTACHED = 'unattached'
+    #: It shows none, and attaches the volume, which is not multiattach, to
+    #: another server.
+    ELSEWHERE = 'attached elsewhere'
+    #: The volume certainly does not exist.
+    MISSING = 'missing'
 
 
 class Answers(NamedTuple):
@@ -311,12 +323,9 @@ class Snapshot:
     #: The worst ending of the server's volume swaps.  Nova is asked only if
     #: something would be removed.
     swaps: Ending = Ending.SUCCESS
-
-
-#: The effect on the guest if a mapping is kept but its disk is not connected;
-#: shown before a reboot and after it.
-WITHOUT_DISK = ('the guest comes back without the disk: while Cinder shows no '
-                'attachment of this server, another server may have the disk')
+    #: Nova's lock of the server is held, so that no operation on its disks is
+    #: under way.
+    holds_lock: bool = False
 
 
 class Action(enum.Enum):
@@ -350,19 +359,6 @@ _REMOVING_ACTIONS = frozenset((
 
 
 @dataclasses.dataclass(frozen=True)
-class Decision:
-    """The action on a mapping and, separately, what happens to its disk."""
-
-    #: The action on the mapping's row, or on the attachment.
-    row: Action = Action.KEEP
-    #: By Cinder's answer, the disk may be connected when the guest comes back,
-    #: if its mapping still exists.
-    connect: bool = True
-    #: The address in the row is one of this host.
-    has_address_here: bool = True
-
-
-@dataclasses.dataclass(frozen=True)
 class Finding:
     """A finding about a mapping, or about an attachment that no mapping
     accounts for.
@@ -373,19 +369,28 @@ class Finding:
     explanation: str
     bdm: Bdm | None = None
     attachment: Attachment | None = None
-    decision: Decision = Decision()
+    #: What the rules ask for its row, or for the attachment.
+    action: Action = Action.KEEP
+    #: What Cinder shows of the attachment of the disk.
+    in_cinder: InCinder = InCinder.ATTACHED
+    #: It is the root disk, or has the same volume.
+    is_root: bool = False
     #: Whether it is removed or connected depends on whether it is the root
     #: disk, which is not shown.
     depends_on_root: bool = False
     #: The attachments to delete in Cinder after the mapping, in this order;
     #: never those from before Queens.
-    left_over: tuple[Attachment, ...] = ()
+    dependent: tuple[Attachment, ...] = ()
     #: Why the removal is withheld; None: it is not.
     withheld: Reason | None = None
     #: The same in plain words, where the reason alone does not say it.
     obstacle: str = ''
-    #: Why the driver is not given the disk, by the rule of addresses.
+    #: Why the driver must not connect its address.
     address: str = ''
+    #: The guest had it open when the operation began.
+    was_open: bool = False
+    #: How long until every read shows the last changes of its records.
+    settles_in: datetime.timedelta = datetime.timedelta(0)
 
     @property
     def volume_id(self) -> str | None:
@@ -406,44 +411,30 @@ class Finding:
     @property
     def is_removal(self) -> bool:
         """Tell whether the rules ask for its removal, withheld or not."""
-        return self.decision.row in _REMOVING_ACTIONS
-
-    @property
-    def connects(self) -> bool:
-        """Tell whether the guest comes back with the disk."""
-        return self.decision.connect and not self.address
-
-    @property
-    def without_disk(self) -> str:
-        """Return the effect if it is kept and its disk is not connected."""
-        if not self.address:
-            return WITHOUT_DISK
-        words = 'the driver is not given the disk'
-        # The address may be all there is to explain.
-        return words if self.address == self.explanation \
-            else '%s: %s' % (words, self.address)
+        return self.action in _REMOVING_ACTIONS
 
     @property
     def disconnect(self) -> bool:
         """Tell whether a removal disconnects the disk from this host first."""
-        return self.decision.row in (
-            Action.REMOVE, Action.DISCONNECT_AND_DELETE)
+        return self.action in (Action.REMOVE, Action.DISCONNECT_AND_DELETE)
 
     @property
     def is_due(self) -> bool:
         """Tell whether the removal will be carried out."""
         return self.is_removal and self.withheld is None
 
+    @property
+    def lacks_attachment(self) -> bool:
+        """Tell whether Cinder certainly shows no attachment of the server."""
+        return not self.settles_in and self.in_cinder in (
+            InCinder.UNATTACHED, InCinder.ELSEWHERE)
+
     def withhold(self, why: Reason, obstacle: str = '') -> Finding:
         """Return the finding with its removal withheld.
 
         :param obstacle: the same as the reason, in plain words
         """
-        decision = self.decision
-        if why in IN_DOUBT:
-            decision = dataclasses.replace(decision, connect=True)
-        return dataclasses.replace(
-            self, decision=decision, withheld=why, obstacle=obstacle)
+        return dataclasses.replace(self, withheld=why, obstacle=obstacle)
 
 
 #: The log and the journal list this many attachments of a kind one by one.
@@ -467,20 +458,10 @@ class Plan:
         return sum(f.bdm is not None for f in self.due)
 
     @property
-    def not_connected(self) -> Mapping[str, Finding]:
-        """Return, by the uuid of the mapping, the findings about disks that
-        are not connected when the guest comes back.
-        """
-        return {f.bdm.uuid: f for f in self.findings
-                if f.bdm is not None and not f.connects}
-
-    @property
-    def left_out(self) -> Mapping[str, Finding]:
-        """Return, by the uuid of the mapping, the findings about disks that
-        the driver is not given, by the rule of addresses.
-        """
-        return {f.bdm.uuid: f for f in self.findings
-                if f.bdm is not None and f.address}
+    def settles_in(self) -> datetime.timedelta:
+        """Return how long until all that it rests on is settled."""
+        return max((f.settles_in for f in self.findings),
+                   default=datetime.timedelta(0))
 
     def withhold(self, why: Reason, obstacle: str = '',
                  of_mappings: bool | None = None,
@@ -525,7 +506,7 @@ class Plan:
                     continue
             listed.append(finding)
         listed += [dataclasses.replace(
-            alike[0], attachment=None, decision=Decision(),
+            alike[0], attachment=None, action=Action.KEEP,
             explanation='%d more attachments like these' % (
                 len(alike) - _MAX_LISTED_OF_A_KIND))
             for alike in kinds.values()

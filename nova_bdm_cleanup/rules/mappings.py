@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 import functools
 import operator
 
-from nova_bdm_cleanup.rules import facts
-from nova_bdm_cleanup.rules.facts import Action, Decision
+from nova_bdm_cleanup.rules import facts, spelling
+from nova_bdm_cleanup.rules.facts import Action, InCinder
 from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.rules.table import (
     enumerated,
@@ -68,6 +68,17 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
             Outcome(Reason.CROSS_WIRED),
             'attachment {it.own.id} of the mapping belongs to volume '
             '{it.own.volume_id} of server {it.own.server_id}'),
+
+        # The guest has one of two volumes, and Nova may not know which.
+        Row('a swap of the server did not succeed, the volume is '
+            '``detaching`` or migrated, and Cinder connects the server to a '
+            'volume that no mapping names; Nova\'s lock is held, so no swap '
+            'is under way',
+            lambda m: m.is_half_swapped,
+            Outcome(Reason.SWAP_INTERRUPTED),
+            'a swap of the volume for volume '
+            '{it.world.swapped_to.volume_id} ended half way, and the guest '
+            'may have written to either one since'),
 
         # The attach API writes the mapping before it reserves the volume,
         # so Cinder's answer may be older than the mapping.
@@ -141,8 +152,8 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
             lambda m: m.volume.status in facts.IN_FLIGHT, (
         # All servers of a multiattach volume share its status: if this
         # attachment is healthy, another server is attaching or detaching.
-        Row('its own is ``attached``, and the volume is multiattach',
-            lambda m: m.volume.multiattach and m.is_attached,
+        Row('its own is ``attached`` here, and the volume is multiattach',
+            lambda m: m.volume.multiattach and m.is_healthy,
             Outcome(Reason.HEALTHY),
             'attached, while another server attaches or detaches the volume'),
 
@@ -193,11 +204,19 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
             'Cinder attaches the volume, but Nova has no connection '
             'information of it and does not connect it'),
 
-        Row('its own is ``attached``; or, before Queens, the volume lists '
-            'this server',
-            lambda m: m.is_attached,
+        Row('its own is ``attached``, to this host and by the address in the '
+            'mapping; or, before Queens, the volume lists this server',
+            lambda m: m.is_healthy,
             Outcome(Reason.HEALTHY),
             'attached to this server'),
+
+        # A move failed, or an attachment was updated behind Nova's back.
+        Row('its own is ``attached``, but to another host, or by another '
+            'address',
+            lambda m: m.is_attached,
+            Outcome(Reason.HALF_MOVED),
+            '{it.elsewhere}: a move of the server ended half way, or its '
+            'attachment was changed'),
 
         # A move or a swap failed: the other attachment may serve the disk.
         Row('another one than its own is ``attached``',
@@ -273,12 +292,6 @@ class MappingFacts:
         return self.world.policy.is_young(self.bdm.created_at, self.world.now)
 
     @property
-    def is_settled(self) -> bool:
-        """Tell whether every read of Cinder is newer than the mapping."""
-        return self.world.policy.is_settled(
-            self.bdm.updated_at or self.bdm.created_at, self.world.now)
-
-    @property
     def is_stuck(self) -> bool:
         """Tell whether the volume is in its state for too long."""
         return self.world.policy.is_stuck(
@@ -301,11 +314,62 @@ class MappingFacts:
             or not self.ours and not self._listed)
 
     @property
-    def attached_host(self) -> str | None:
-        """Return the host that its attachment connects, if Cinder tells."""
-        if self.bdm.attachment_id:
-            return self.volume.host_of(self.bdm.attachment_id)
-        return next((e.host for e in self._entries), None)
+    def is_healthy(self) -> bool:
+        """Tell whether Cinder attaches it by its own attachment, to this host
+        and by the address in the mapping.
+        """
+        return self.is_attached and not self.elsewhere
+
+    @functools.cached_property
+    def elsewhere(self) -> str:
+        """Return where else Cinder shows its attachment, in words.
+
+        Empty: Cinder shows nothing else than the mapping.
+        """
+        found = ''
+        for host, addresses in self._places:
+            here = self.world.server.host
+            if here and host and not spelling.is_same_host(host, here):
+                found = 'Cinder attaches the volume to host %s' % host
+            elif (addresses and self.bdm.addresses
+                    and not addresses & self.bdm.addresses):
+                # Some paths of a disk may have changed, but not all.
+                found = 'Cinder connects the volume by another address'
+            else:
+                return ''
+        return found
+
+    @property
+    def is_connected(self) -> bool:
+        """Tell whether Cinder connects the volume for the server, or knows
+        nothing of it and may be the wrong one.
+        """
+        return bool(self._places) or (
+            self.volume is facts.ABSENT and not self.world.is_proven)
+
+    @property
+    def _places(self) -> Sequence[
+            tuple[str | None, frozenset[facts.Address]]]:
+        """Return where Cinder connects the volume for the server."""
+        if not self.bdm.attachment_id:
+            return [(e.host, frozenset()) for e in self._entries]
+        shown = self.ours if self.own is None else [self.own]
+        return [(self.volume.host_of(a.id), a.addresses) for a in shown
+                if not self.is_cross_wired
+                and (a.connected or a.status == 'attached')]
+
+    @property
+    def may_be_half_swapped(self) -> bool:
+        """Tell whether a swap may have ended half way."""
+        return self.world.swapped_to is not None and (
+            self.volume.status == 'detaching' or self.volume.is_migrating)
+
+    @property
+    def is_half_swapped(self) -> bool:
+        """Tell whether a swap has ended half way."""
+        seen = self.world.snapshot
+        return (self.may_be_half_swapped and seen.holds_lock
+                and seen.swaps is not facts.Ending.SUCCESS)
 
     @property
     def only_reserves(self) -> bool:
@@ -387,29 +451,23 @@ class MappingFacts:
             if a is not self.own and a.status == 'attached')
 
     @property
-    def may_belong_to_another_server(self) -> bool:
-        """Tell whether Cinder shows no attachment of the volume to this
-        server, and may give the volume, or its address, to another one.
-        """
-        return (not self.has_root_disk and not self.may_have_root_disk
-                and self.may_belong_elsewhere)
-
-    @property
-    def may_belong_elsewhere(self) -> bool:
-        """Tell whether this holds if it is not the root disk."""
+    def in_cinder(self) -> InCinder:
+        """Return what Cinder shows of its attachment."""
         if self.ours or self._listed:
-            return False
-        if not self.is_settled:
-            return False  # Cinder's answer may be older than the mapping.
+            return InCinder.ATTACHED
         if self.own is not None and (
                 self.own.server_id == self.world.server.uuid):
-            return False  # The server is attached, but to another volume.
+            # The server is attached, but to another volume.
+            return InCinder.ATTACHED
         if self.volume is facts.ABSENT:
-            return False  # Cinder is only proven where a mapping is removed.
+            return (InCinder.MISSING if self.names_a_volume
+                    and self.world.is_proven else InCinder.ATTACHED)
         if self.is_foreign and not self.bdm.attachment_id:
-            return False  # Only attachments that do not count could tell.
-        return (self.volume.status != 'in-use' or bool(self.other_servers)
-                or self.is_claimed_by_owner)
+            # Only attachments that do not count could tell.
+            return InCinder.ATTACHED
+        return (InCinder.ELSEWHERE
+                if self.other_servers and not self.volume.multiattach
+                else InCinder.UNATTACHED)
 
     @property
     def is_foreign(self) -> bool:
@@ -476,7 +534,7 @@ class MappingFacts:
                        for b in self.world.carriers_of.get(a.id, ()))]
 
     @property
-    def left_over(self) -> tuple[facts.Attachment, ...]:
+    def dependent(self) -> tuple[facts.Attachment, ...]:
         """Return the attachments that are deleted with the mapping.
 
         Cinder is told after the last mapping of the volume is removed.  The
@@ -573,26 +631,26 @@ DANGLING_MAPPINGS: Table[Row[MappingFacts, Outcome]] = Table(
 
 
 def finding_of(mapping: MappingFacts) -> facts.Finding:
-    """Return the finding about one mapping, with its decision."""
-    bdm, row = mapping.bdm, mapping.row
-    may_not_connect = mapping.may_belong_to_another_server
-    if not mapping.is_dangling:
-        return facts.Finding(
-            mapping.reason, mapping.words, bdm=bdm,
-            decision=Decision(row.outcome.action, connect=not (
-                bdm.has_connection_info and mapping.names_a_volume
-                and may_not_connect)),
-            depends_on_root=(
-                mapping.may_have_root_disk and bdm.has_connection_info
-                and mapping.names_a_volume and mapping.may_belong_elsewhere))
-    row = first(DANGLING_MAPPINGS.rows, mapping)
-    action = row.outcome.action
-    removes = action is Action.REMOVE
+    """Return the finding about one mapping."""
+    bdm, in_cinder = mapping.bdm, mapping.in_cinder
+    outcome, explanation = mapping.row.outcome, mapping.words
+    reason = mapping.reason
+    if mapping.is_dangling:
+        row = first(DANGLING_MAPPINGS.rows, mapping)
+        outcome, explanation = row.outcome, row.explain(mapping)
+        reason = outcome.reason_for(mapping)
+    removes = outcome.action is Action.REMOVE
+    if (removes and in_cinder is InCinder.ATTACHED
+            and mapping.volume is not facts.ABSENT):
+        # Cinder offers an available volume to every server.
+        in_cinder = InCinder.UNATTACHED
+    elif not bdm.has_connection_info and not removes:
+        # Nova does not give it to the driver.
+        in_cinder = InCinder.ATTACHED
     return facts.Finding(
-        row.outcome.reason_for(mapping), row.explain(mapping), bdm=bdm,
-        # Also if an available volume has an attachment left over.
-        decision=Decision(
-            action, connect=not (
-                removes and mapping.is_settled or may_not_connect)),
-        depends_on_root=mapping.may_have_root_disk,
-        left_over=mapping.left_over if removes else ())
+        reason, explanation, bdm=bdm, action=outcome.action,
+        in_cinder=in_cinder,
+        is_root=mapping.has_root_disk or mapping.may_have_root_disk,
+        depends_on_root=mapping.may_have_root_disk and (
+            mapping.is_dangling or in_cinder is not InCinder.ATTACHED),
+        dependent=mapping.dependent if removes else ())

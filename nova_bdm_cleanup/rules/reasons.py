@@ -98,8 +98,8 @@ class Reason(Code):
     LEGACY_ATTACHMENT = (
         'legacy-attachment', levels.WARNING, Remedy.RELEASE, True)
     CROSS_WIRED = 'cross-wired', levels.WARNING, Remedy.PERSON, True
-    OTHER_HOSTS_ADDRESS = (
-        'other-hosts-address', levels.WARNING, Remedy.PERSON, True)
+    # Only the node knows addresses.
+    ADDRESS_CLAIMED = 'address-claimed', levels.WARNING, None, True
     RESERVED_ONLY = 'reserved-only', levels.WARNING, Remedy.PERSON, True
     HALF_MOVED = 'half-moved', levels.WARNING, Remedy.PERSON, True
     STUCK = 'stuck', levels.WARNING, Remedy.RELEASE, True
@@ -209,14 +209,6 @@ DANGLING = frozenset((
 #: Cinder only reserves a volume that Nova has connected.  A new attachment
 #: repairs that, and a reboot before it changes nothing.
 ENDED_HALF_WAY = frozenset((Reason.RESERVED_ONLY, Reason.HALF_MOVED))
-
-#: The reasons for which Nova cannot attach a volume again in a move, or must
-#: not.
-NOT_REATTACHED = DANGLING | {Reason.ROOT_VOLUME_DANGLING}
-
-#: Cinder is in doubt: a disk whose removal is withheld for one of these is
-#: connected, unless the rule of addresses leaves it out.
-IN_DOUBT = frozenset((Reason.CINDER_SUSPECT, Reason.OVER_LIMIT))
 
 #: The reasons for which a mapping is removed, dangling or not.
 REMOVED = DANGLING | {Reason.DUPLICATE_MAPPING}

@@ -91,6 +91,30 @@ class World:
                    if i in self.bdms_of or not self.is_foreign(i))
 
     @property
+    def is_proven(self) -> bool:
+        """Tell whether a volume that this Cinder does not know is gone.
+
+        A single volume may be the only one of the cell.  Credentials that see
+        one project prove nothing.
+        """
+        witness = self.snapshot.witness
+        return self.snapshot.sees_all and (
+            witness is facts.WitnessAnswer.KNOWN
+            or witness is facts.WitnessAnswer.NONE_EXISTS
+            and len(self.bdms_of) == 1)
+
+    @functools.cached_property
+    def swapped_to(self) -> facts.Attachment | None:
+        """Return the attachment that a swap may have connected.
+
+        Nova writes the new volume into the row when the guest has it.
+        """
+        return next((a for a in self.unaccounted if a.connected
+                     and a.volume_id not in self.bdms_of
+                     and a.id not in self.foreign
+                     and a.server_id == self.server.uuid), None)
+
+    @property
     def has_open_swap(self) -> bool:
         """Tell whether a swap of the server's volumes is open.
 

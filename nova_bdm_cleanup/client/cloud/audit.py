@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every inconsistency between Nova's and Cinder's records.
 
-The audit reads whole lists, claims before authority: servers and the volumes
-they claim, then attachments, then volumes in use.  Records that agree are not
-read again.  Each suspect is read again on its own, and only the result of the
-rules is shown.  So a volume, server or attachment that was created, attached
-or deleted while the lists were read does not look orphaned.
+The audit reads whole lists in this order: servers with the volumes that their
+mappings name, then attachments, then volumes in use.  Records that agree are
+not read again.  Each suspect is read again on its own, and only the result of
+the rules is shown.  So a volume, server or attachment that was created,
+attached or deleted while the lists were read does not look orphaned.
 """
 
 from __future__ import annotations

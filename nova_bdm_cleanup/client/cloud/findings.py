@@ -10,7 +10,7 @@ import datetime
 
 from nova_bdm_cleanup.client.cloud import commands
 from nova_bdm_cleanup.client.cloud.inspection import Cloud, Inspection
-from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules import disks, facts
 from nova_bdm_cleanup.rules.facts import Finding, Volume
 from nova_bdm_cleanup.rules.reasons import (
     Code,
@@ -63,7 +63,7 @@ class Advice:
 
 
 @dataclasses.dataclass(frozen=True)
-class Action:
+class Instruction:
     """The action for an operator to take on a finding."""
 
     verb: Verb
@@ -160,14 +160,14 @@ class CloudFinding:
                 and self.reason not in ENDED_HALF_WAY)
 
     @property
-    def action(self) -> Action:
+    def action(self) -> Instruction:
         """Return the action for the operator."""
         return self.action_on(self.attachment or self.volume)
 
-    def action_on(self, target: str | None) -> Action:
+    def action_on(self, target: str | None) -> Instruction:
         """Return the action with another target for "bdm release"."""
         if self.remedy is Remedy.WAIT:
-            return Action(Verb.WAIT, until=(
+            return Instruction(Verb.WAIT, until=(
                 self.since + self.wait + datetime.timedelta(minutes=1)
                 if self.since and self.wait else None))
         commands = self._commands(target)
@@ -176,10 +176,10 @@ class CloudFinding:
                 or self.withheld is Reason.SERVER_LOCKED
                 or self.remedy is Remedy.RELEASE
                 or self.reason is Reason.CANNOT_SEE_PROJECT):
-            return Action(Verb.ASK, commands)
+            return Instruction(Verb.ASK, commands)
         if self.needs_look or self.remedy is Remedy.PERSON:
-            return Action(Verb.LOOK, commands)
-        return Action(Verb.RUN, commands)
+            return Instruction(Verb.LOOK, commands)
+        return Instruction(Verb.RUN, commands)
 
     def _commands(self, target: str | None) -> tuple[str, ...]:
         if self.is_for_member and self.server and (
@@ -217,7 +217,8 @@ def _cloud_finding(finding: Finding, seen: Inspection) -> CloudFinding:
     volume = seen.volumes.get(finding.volume_id or '')
     explanation = finding.explanation
     if finding in seen.not_connected:
-        explanation += '; a hard reboot keeps it, and ' + finding.without_disk
+        explanation += '; a hard reboot keeps it, and ' \
+            + disks.effect_of(finding)
     if finding.withheld is Reason.SERVER_LOCKED:
         explanation += '; it is kept, since the server is locked' + (
             ' (%s)' % seen.lock.words if seen.lock else '')
@@ -258,7 +259,8 @@ def _steps(finding: Finding, seen: Inspection,
     new_attachment = commands.new_attachment(server, finding.volume_id or '')
     if finding.reason in (Reason.ROOT_VOLUME_DANGLING, Reason.RESERVED_ONLY):
         return *new_attachment, commands.start(server.id)
-    if finding.reason is Reason.OTHER_HOSTS_ADDRESS:
+    if (finding.reason is Reason.HALF_MOVED
+            and finding.attachment_id in seen.attachments):
         # The refresh disconnects the address in the row from this host: a
         # person must know that it is not that of another disk.
         return (commands.explain(finding.reason), *new_attachment,

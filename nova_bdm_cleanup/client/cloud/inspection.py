@@ -25,8 +25,8 @@ from nova_bdm_cleanup.client.cloud.nova import (
     Nova,
 )
 from nova_bdm_cleanup.openstack import errors
-from nova_bdm_cleanup.rules import addresses, facts, spelling
-from nova_bdm_cleanup.rules.facts import Decision, Finding
+from nova_bdm_cleanup.rules import facts, spelling
+from nova_bdm_cleanup.rules.facts import Action, Finding, InCinder
 from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.rules.table import first, Row, Table
 
@@ -56,7 +56,7 @@ class Inspection:
         """Return the mappings that a hard reboot keeps, and whose disks it
         does not connect.
         """
-        return tuple(f for f in self.plan.not_connected.values()
+        return tuple(f for f in rules.not_given(self.plan).values()
                      if not f.is_due)
 
 
@@ -147,18 +147,11 @@ class Cloud:
                 is_locked=lock is not None and (
                     heeds_owners_lock or not lock.is_owners)),
             bdms=bdms, volumes=volumes, attachments=attachments,
-            witness=facts.WitnessAnswer.KNOWN, sees_all=cinder.sees_all)
-        if rules.needs_witness(snapshot):
-            snapshot = dataclasses.replace(
-                snapshot, witness=(witness or self.witness).answer())
+            sees_all=cinder.sees_all)
         policy, now = self.policy, self.now()
-        plan = rules.decide(snapshot, policy, now)
-        if plan.due:
-            plan = rules.decide(dataclasses.replace(
-                snapshot, swaps=nova.swaps(server.id)), policy, now)
-        if server.host:
-            plan = addresses.apply_moves(
-                plan, snapshot, policy, now, lambda: nova.moves(server.id))
+        plan = rules.judge(
+            snapshot, _CommandSources(
+                nova, snapshot.server, witness or self.witness), policy, now)
         by_id = {a.id: a for a in attachments}
         plan = facts.Plan(tuple(
             in_context(ContextFacts(
@@ -175,6 +168,32 @@ class Cloud:
             raise errors.ProjectHidden(
                 'server %s belongs to another project; give --all-projects '
                 'and the credentials of an administrator' % server.id)
+
+
+@dataclasses.dataclass(frozen=True)
+class _CommandSources:
+    """What the rules ask for a command.
+
+    A command knows no addresses; where they decide, the node does.
+    """
+
+    nova: Nova
+    server: facts.Server
+    volumes: Witness
+
+    def current(self) -> facts.Server:
+        return self.server
+
+    def swaps(self) -> facts.Ending:
+        # Nothing of a locked server is removed anyway.
+        return (facts.Ending.SUCCESS if self.server.is_locked
+                else self.nova.swaps(self.server.uuid))
+
+    def witness(self) -> facts.WitnessAnswer:
+        return self.volumes.answer()
+
+    def claims(self, disks: Sequence[facts.Bdm]) -> facts.Claims:
+        return facts.Claims()
 
 
 def _with_legacy(bdm: facts.Bdm, server: ComputeServer,
@@ -325,5 +344,6 @@ def in_context(context: ContextFacts) -> Finding:
         context.finding, reason=row.outcome.reason or context.finding.reason,
         explanation=row.explain(context))
     return dataclasses.replace(
-        finding, decision=Decision(), withheld=None) \
+        finding, action=Action.KEEP, in_cinder=InCinder.ATTACHED,
+        withheld=None) \
         if row.outcome.is_decided_later else finding

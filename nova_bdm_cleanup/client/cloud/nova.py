@@ -19,7 +19,7 @@ from nova_bdm_cleanup.openstack.answers import quoted
 from nova_bdm_cleanup.openstack.api import Api
 from nova_bdm_cleanup.rules import action_events, spelling
 from nova_bdm_cleanup.rules.action_events import ActionEvent, Kind
-from nova_bdm_cleanup.rules.facts import Bdm, Ending, Move
+from nova_bdm_cleanup.rules.facts import Bdm, Ending
 
 #: Attachment and mapping ids are shown since 2.89, which Nova 25 has.
 COMPUTE_MICROVERSION = '2.89'
@@ -309,19 +309,6 @@ class Nova:
         return answers.records(
             answers.record(body, 'instanceAction'), 'events')
 
-    def moves(self, server_id: str) -> tuple[Move, ...]:
-        """Return the moves of a server between hosts, the last one first.
-
-        Nova shows them to administrators only; others get none.
-        """
-        try:
-            body = self._api.get('/os-migrations', {
-                'instance_uuid': server_id})
-        except errors.Forbidden:
-            return ()
-        return tuple(filter(None, map(
-            _move, answers.records(body, 'migrations'))))
-
     def reboot_hard(self, server_id: str) -> None:
         """Ask for a hard reboot; it is not over when this returns."""
         self._api.post('/servers/%s/action' % quoted(server_id),
@@ -372,20 +359,6 @@ def _names(disks: Iterable[Disk]) -> Iterator[str]:
 
 def _without_ids(disk: Disk) -> Disk:
     return Disk(disk.volume_id, device=disk.device)
-
-
-def _move(record: Mapping[str, Any]) -> Move | None:
-    """Return the move of a migration; None: it stays on its host."""
-    source = answers.optional_text(record, 'source_compute')
-    destination = answers.optional_text(record, 'dest_compute')
-    if not source or not destination or source == destination:
-        return None
-    began = answers.moment(record, 'created_at')
-    if began is None:
-        raise errors.BadAnswer('a migration has no "created_at"')
-    return Move.recorded(
-        source, destination, answers.optional_text(record, 'status'), began,
-        answers.moment(record, 'updated_at'))
 
 
 def _server(record: Mapping[str, Any]) -> ComputeServer:

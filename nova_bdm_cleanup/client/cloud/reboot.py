@@ -189,7 +189,7 @@ class RebootRecord:
         :param status: the state of the server, if it is not as expected
         """
         is_removed = not left and self.of(Kind.REMOVED, finding)
-        withheld = self.of(Kind.LEFT, finding)
+        withheld = self.of(Kind.WITHHELD, finding)
         words = []
         if left:
             words.append('it is still there (%s)' % left)

@@ -13,21 +13,25 @@ Cinder.  The same way completes a cleanup that a crash has interrupted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import contextlib
 import dataclasses
 from typing import Any, Callable, TypeVar
 
+from oslo_log import log as logging
+
 from nova_bdm_cleanup.node.cleanup import log_lines, ports
 from nova_bdm_cleanup.node.cleanup.ports import InstancePort
 from nova_bdm_cleanup.node.cleanup.triggers import Mode, Trigger
-from nova_bdm_cleanup.node.store.journal import Entry
+from nova_bdm_cleanup.node.store.journal import Entry, NOTHING
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.cinder import Cinder
 from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
-from nova_bdm_cleanup.rules import addresses, facts
+from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.action_events import Kind
 from nova_bdm_cleanup.rules.reasons import Reason
+
+LOG = logging.getLogger(__name__)
 
 T = TypeVar('T')
 
@@ -61,6 +65,12 @@ class Actions:
     trigger: Trigger
     #: No action begins after it.
     deadline: Deadline
+    #: The compute host.
+    host: str
+    #: How many actions are planned.
+    planned: int
+    #: The accounts that removals of mappings and of attachments count towards.
+    accounts: tuple[str, str]
     #: The uuids of the removed mappings; each is added when it is gone.
     removed: set[str] = dataclasses.field(default_factory=set)
 
@@ -88,8 +98,8 @@ class Actions:
         if self.trigger.mode is Mode.REBOOT:
             self._step(None, 'power-off', self.instance.power_off)
 
-    def leave(self, finding: facts.Finding) -> None:
-        """Keep the volume of a finding: begin no other action on it."""
+    def stop(self, finding: facts.Finding) -> None:
+        """Begin no other action on the volume of a finding."""
         self._stopped.add(finding.volume_id)
 
     def carry_out(self, finding: facts.Finding) -> facts.Finding:
@@ -118,7 +128,7 @@ class Actions:
                 elif finding.bdm is not None:
                     self._drop(finding, finding.bdm)
         except StepFailed as exc:
-            self.leave(finding)
+            self.stop(finding)
             return finding.withhold(exc.reason)
         self.completed += 1
         return finding
@@ -139,9 +149,18 @@ class Actions:
         """Write a step to the journal."""
         self._write(lambda: self.entry.step(name, outcome, **subject))
 
-    def finish(self, outcome: str, spent: Mapping[str, int]) -> None:
-        """Close the entry in the journal."""
+    def finish(self, seconds: float) -> None:
+        """Close the entry in the journal, and log the totals.
+
+        :param seconds: how long all actions took
+        """
+        left = self.planned - self.completed
+        outcome = ('done' if not left else 'partly' if self.completed
+                   or self.removals or self.deletions else NOTHING)
+        spent = dict(zip(self.accounts, (self.removals, self.deletions)))
         self._write(lambda: self.entry.finish(outcome, spent))
+        self.log.finished(self.completed, left, seconds,
+                          '' if outcome == NOTHING else self.entry.id)
 
     def _write(self, write: Callable[[], None]) -> None:
         """Write to the journal, and go on if that fails.
@@ -158,8 +177,7 @@ class Actions:
 
     def _remove(self, finding: facts.Finding, bdm: facts.Bdm) -> None:
         """Remove a mapping, and then its attachments in Cinder."""
-        if (bdm.has_connection_info and finding.decision.has_address_here
-                and self._disconnects(finding)):
+        if bdm.has_connection_info and self._disconnects(finding):
             self._disconnect(finding, bdm, bdm=bdm.uuid)
         else:
             self.record('disconnect', 'skipped', bdm=bdm.uuid,
@@ -167,7 +185,7 @@ class Actions:
         self._destroy(finding, bdm)
         self._tidy(finding, bdm)
         self._announce(finding)
-        for attachment in finding.left_over:
+        for attachment in finding.dependent:
             self._delete(finding, attachment)
 
     def _drop(self, finding: facts.Finding, bdm: facts.Bdm) -> None:
@@ -221,22 +239,29 @@ class Actions:
 
     def _disconnect(self, finding: facts.Finding, disk: facts.Bdm,
                     **subject: Any) -> None:
-        obstacle = self._step(
-            finding, 'neighbours', lambda: obstacle_to_disconnect(
-                self.instance, self.cinder, disk), quiet=True)
-        if obstacle:
-            self._skip(finding, obstacle, **subject)
-        elif self._step(
-                finding, 'disconnect', lambda: self.instance.disconnect(disk),
-                quiet=True, volume=disk.volume_id, **subject):
-            self.record('disconnect', 'done', volume=disk.volume_id, **subject)
-        else:
-            # After a boot of the host, or if it was disconnected already.
-            self.record('disconnect', 'skipped', volume=disk.volume_id,
-                        detail=NOT_HERE, **subject)
+        with contextlib.ExitStack() as announced:
+            # From here on Cinder's answers with this address wait.
+            self._step(finding, 'announce', lambda: announced.enter_context(
+                self.instance.disconnecting(disk)), quiet=True)
+            claim = self._step(finding, 'claims', lambda: claim_on(
+                self.instance, self.cinder, self.host, disk), quiet=True)
+            if claim is not None:
+                self._skip(finding, str(claim), **subject)
+                self._step(finding, 'note',
+                           lambda: self.instance.note(disk), quiet=True)
+            elif self._step(
+                    finding, 'disconnect',
+                    lambda: self.instance.disconnect(disk),
+                    quiet=True, volume=disk.volume_id, **subject):
+                self.record('disconnect', 'done', volume=disk.volume_id,
+                            **subject)
+            else:
+                # After a boot of the host, or if it was disconnected already.
+                self.record('disconnect', 'skipped', volume=disk.volume_id,
+                            detail=NOT_HERE, **subject)
 
     def _skip(self, finding: facts.Finding, why: str, **subject: Any) -> None:
-        self.log.left(finding, why)
+        self.log.still_connected(finding, why)
         self.record('disconnect', 'skipped', detail=why, **subject)
 
     def _delete(self, finding: facts.Finding,
@@ -245,6 +270,7 @@ class Actions:
                    lambda: self.cinder.delete_attachment(
                        attachment.id, complete=attachment.is_half_connected),
                    attachment=attachment.id, volume=attachment.volume_id)
+        self.instance.forget(attachment)
 
     def _step(self, finding: facts.Finding | None, name: str,
               func: Callable[[], T], quiet: bool = False,
@@ -267,38 +293,70 @@ class Actions:
         raise StepFailed(name, reason) from failure
 
 
-def obstacle_to_disconnect(instance: InstancePort, cinder: Cinder,
-                           bdm: facts.Bdm) -> str:
-    """Return why a disk must not be disconnected from this host, or ''.
+def claims_on(instance: InstancePort,
+              disks: Sequence[facts.Bdm]) -> facts.Claims:
+    """Return the claims on some disks; what cannot be read is one."""
+    try:
+        return instance.claims(disks)
+    except Exception as exc:
+        LOG.warning('bdm-cleanup: it cannot be read what other servers of '
+                    'this host have: %s', log_lines.masked(exc))
+        return facts.Claims({
+            disk.uuid: (facts.Claim(facts.Claimant.ANY_GUEST),)
+            for disk in disks})
+
+
+def check_read(claims: facts.Claims) -> None:
+    """Check that all claims could be read.
+
+    :raises Undecided: when they could not
+    """
+    for claim in (claim for found in claims.others.values()
+                  for claim in found):
+        if claim.claimant in (
+                facts.Claimant.ANY_GUEST, facts.Claimant.ANY_ROW):
+            raise ports.Undecided(str(claim))
+
+
+def counting(cinder: Cinder, host: str, disks: Sequence[facts.Bdm],
+             claims: facts.Claims) -> facts.Claims:
+    """Return the claims without those of rows that Cinder denies.
+
+    Such a row must neither cost a healthy disk nor leave a device behind.
+    """
+    def counts(claim: facts.Claim, disk: facts.Bdm) -> bool:
+        if claim.claimant not in (facts.Claimant.ROW, facts.Claimant.OWN_ROW):
+            return True
+        try:
+            return not cinder.denies(claim, host, disk.addresses)
+        except (errors.ApiError, TimedOut):
+            return True
+
+    return dataclasses.replace(claims, others={
+        disk.uuid: tuple(claim for claim in claims.others.get(disk.uuid, ())
+                         if counts(claim, disk)) for disk in disks})
+
+
+def claim_on(instance: InstancePort, cinder: Cinder, host: str,
+             disk: facts.Bdm) -> facts.Claim | None:
+    """Return a claim for which a disk must not be disconnected, if any.
 
     Asked before each disconnect, as late as possible, and also for a disk that
-    Cinder shows attached.  Only a proven use is an obstacle: an undecided one
-    ends the actions on the disk, and the next look tries again.
+    Cinder shows attached.  Another mapping of the server is no obstacle: its
+    guest is off, and Nova connects it again.  Servers that share a volume are
+    no rivals for it, but the first one must not disconnect it from the others.
 
     :raises Undecided: when it cannot be known
     """
-    claims, gap = instance.complete_claims(bdm)
-    verdict, words = addresses.verdict_on(addresses.AddressFacts(
-        asked_of(cinder, claims), bdm.volume_id))
-    if verdict is addresses.Verdict.TAKEN:
-        return '%s, so no device of it can remain' % words
-    if gap or verdict is addresses.Verdict.UNDECIDED:
-        raise ports.Undecided(gap or words)
-    return ''
-
-
-def asked_of(cinder: Cinder, claims: Sequence[facts.Claim]
-             ) -> tuple[facts.Claim, ...]:
-    """Return rows of this host, with Cinder's answers about them."""
-    def ask(claim: facts.Claim) -> bool | None:
-        try:
-            return cinder.attaches(
-                claim.server, claim.volume_id, claim.attachment_id)
-        except (errors.ApiError, TimedOut):
-            return None
-
-    return tuple(dataclasses.replace(claim, is_attached=ask(claim))
-                 for claim in claims)
+    disk = dataclasses.replace(disk, is_multiattach=False)
+    claims = claims_on(instance, [disk])
+    check_read(claims)
+    of_others = {uuid: tuple(
+        claim for claim in found
+        if claim.claimant is not facts.Claimant.OWN_ROW)
+        for uuid, found in claims.others.items()}
+    counted = counting(cinder, host, [disk], facts.Claims(of_others))
+    return next(iter(counted.others[disk.uuid]), None)
 
 
 def reason_of(error: Exception, trigger: Trigger) -> Reason:

@@ -10,6 +10,7 @@ No line carries connection information.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 import dataclasses
 import itertools
 import logging as levels
@@ -21,7 +22,7 @@ from oslo_utils import strutils
 
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger
 from nova_bdm_cleanup.openstack import errors
-from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules import disks, facts
 from nova_bdm_cleanup.rules.reasons import Reason
 
 #: Operators' log filters use this name, which stays if the module is moved.
@@ -70,11 +71,15 @@ class LogLines:
     #: The counters of the log lines.
     counters: Counters = dataclasses.field(default_factory=Counters)
 
-    def plan(self, plan: facts.Plan) -> None:
-        """Log every finding that is not acted on; healthy disks at DEBUG.
+    def plan(self, plan: facts.Plan,
+             begun: Collection[facts.Finding] = ()) -> None:
+        """Log every finding that was not acted on; healthy disks at DEBUG.
 
         Of many attachments only the first are listed one by one.
+
+        :param begun: those whose removal has begun
         """
+        plan = facts.Plan(tuple(f for f in plan.findings if f not in begun))
         for finding in plan.findings:
             if finding.withheld is not None:
                 self._count(finding.withheld)
@@ -98,6 +103,12 @@ class LogLines:
                    'disk is younger than [bdm_cleanup] settle_time, so reads '
                    'of the databases may not show it yet' % (
                        finding.explanation, seconds), finding)
+
+    def unsaved(self, error: object) -> None:
+        """Log that Nova does not have the reboot as pending."""
+        self._line(levels.INFO, 'unsaved', None,
+                   'if nova-compute dies while the cleanup waits, the reboot '
+                   'is not resumed: %s' % masked(error))
 
     def removing(self, finding: facts.Finding) -> None:
         """Log that an action begins: what is removed, and why."""
@@ -139,9 +150,12 @@ class LogLines:
 
     def not_connected(self, finding: facts.Finding) -> None:
         """Log a kept mapping whose disk is not connected."""
-        self._line(max(levels.WARNING, finding.reason.level), 'not-connected',
-                   finding.reason, '%s; the mapping still exists, and %s' % (
-                       finding.explanation, finding.without_disk), finding)
+        self._line(levels.ERROR if finding.is_root or finding.bdm
+                   and finding.bdm.is_root else levels.WARNING,
+                   'not-connected', finding.reason,
+                   '%s; the mapping still exists, and %s' % (
+                       finding.explanation, disks.effect_of(finding)),
+                   finding)
 
     def failed(self, finding: facts.Finding | None, reason: Reason,
                step: str, error: object) -> None:
@@ -161,10 +175,10 @@ class LogLines:
                    '%s; nothing is changed, %s'
                    % (masked(error), then or self.trigger.goes_on))
 
-    def left_out(self, reason: Reason, why: str, number: int) -> None:
+    def not_cleaned(self, reason: Reason, why: str, number: int) -> None:
         """Log how many servers of a host come back without a cleanup."""
         self._count(reason, number)
-        self._line(levels.WARNING, 'left-out', reason,
+        self._line(levels.WARNING, 'not-cleaned', reason,
                    '%s; %d more servers of this host were brought back '
                    'without a cleanup' % (why, number))
 
@@ -175,9 +189,9 @@ class LogLines:
                    'can wait for; all but the first %d are left as they are'
                    % read)
 
-    def left(self, finding: facts.Finding, why: str) -> None:
+    def still_connected(self, finding: facts.Finding, why: str) -> None:
         """Log that a disk is not disconnected from this host."""
-        self._line(levels.INFO, 'left', finding.reason,
+        self._line(levels.INFO, 'still-connected', finding.reason,
                    '%s; nothing is disconnected from this host' % why,
                    finding)
 

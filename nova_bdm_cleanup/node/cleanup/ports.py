@@ -11,10 +11,9 @@ from nova_bdm_cleanup.rules.action_events import Kind
 from nova_bdm_cleanup.rules.facts import (
     Attachment,
     Bdm,
-    Claim,
+    Claims,
     Ending,
     Finding,
-    Move,
     Server,
 )
 from nova_bdm_cleanup.rules.reasons import Reason
@@ -58,21 +57,9 @@ class InstancePort(Protocol):
     def swaps(self) -> Ending:
         """Return the worst ending of the swaps of the server's volumes."""
 
-    def claims(self, bdms: Sequence[Bdm]) -> Mapping[str, Sequence[Claim]]:
-        """Return, by the uuid of a mapping, the other rows of this host that
-        name the address of its disk, or are of other servers and name its
-        volume.
-        """
-
-    def moves(self) -> Sequence[Move]:
-        """Return the moves of the server between hosts, the last one first."""
-
-    def complete_claims(self, bdm: Bdm) -> tuple[Sequence[Claim], str]:
-        """Return the claims on the disk of a mapping, and whether there may
-        be others.
-
-        :returns: the other rows, and why another server may have the disk, or
-            its address, and its row does not show it yet; empty: none may
+    def claims(self, disks: Sequence[Bdm]) -> Claims:
+        """Return the claims on the addresses of some disks, and which of them
+        the guest has open.
         """
 
     def is_off(self) -> bool:
@@ -122,11 +109,24 @@ class InstancePort(Protocol):
         It holds the lock that Nova takes in a detach for the same reason.
         """
 
+    def disconnecting(self, bdm: Bdm
+                      ) -> contextlib.AbstractContextManager[None]:
+        """Keep Nova from connecting the addresses of a disk meanwhile.
+
+        What others claim is asked inside it, so that no claim can follow.
+        """
+
+    def note(self, bdm: Bdm) -> None:
+        """Note that a disk stays connected, for a later start of Nova."""
+
     def disconnect(self, bdm: Bdm) -> bool:
         """Flush and remove the devices of a mapping from this host.
 
         :returns: whether this host had anything of the volume
         """
+
+    def forget(self, attachment: Attachment) -> None:
+        """Forget what Cinder gave by an attachment, which is deleted."""
 
     def destroy(self, bdm: Bdm) -> None:
         """Soft-delete a mapping in Nova; one already gone is no error."""

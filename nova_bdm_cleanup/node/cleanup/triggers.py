@@ -42,6 +42,8 @@ class Mode(enum.Enum):
     ARRIVE = 'arrive'
     #: The driver disconnects the disks for good.  Nothing is removed.
     DISCONNECT = 'disconnect'
+    #: Nova does nothing with the disks.  Nothing is removed.
+    LOOK = 'look'
 
     @property
     def removes(self) -> bool:
@@ -129,13 +131,14 @@ operations that take a server from its host or bring it to another one:
 resizes, cold migrations and their reverts, shelves, unshelves, evacuations and
 the return of the old host, and live migrations. What dangles is removed when
 the guest is off, before Nova creates new attachments; if it may not be
-removed, Nova goes on as without the plugin. A disk that another guest of the
-host uses is not disconnected. In a live migration nothing is removed.""")
+removed, Nova goes on as without the plugin. A disk whose address another
+server of the host claims is not disconnected. In a live migration nothing is
+removed.""")
 
 DELETES = Choice('delete', """\
 deletes of servers, also when soft-deleted servers are reclaimed, or guests are
-found that were deleted while the host was down. A disk that another guest of
-this host already uses is not disconnected.""")
+found that were deleted while the host was down. A disk whose address another
+server of the host claims is not disconnected.""")
 
 HARD_REBOOT = Trigger(
     name='hard_reboot',
@@ -296,7 +299,7 @@ AUDIT = Trigger(
     goes_on='an audit changes nothing',
     next_try='the next round looks again',
     payer=Payer.HOST,
-    mode=Mode.REPORT,
+    mode=Mode.LOOK,
     finds_stale=True,
     max_seconds=15.0)
 

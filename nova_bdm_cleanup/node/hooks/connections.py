@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nova_bdm_cleanup.node import connections, devices
-from nova_bdm_cleanup.node.hooks.wrapping import Call
+from nova_bdm_cleanup.node import connections
+from nova_bdm_cleanup.node.hooks.wrapping import NovaCall
+from nova_bdm_cleanup.openstack.connection_info import addresses_in
 from nova_bdm_cleanup.rules import spelling
 
 
-def remember(call: Call, answer: Mapping[str, Any]) -> None:
+def remember(call: NovaCall, answer: Mapping[str, Any]) -> None:
     """Remember the connection of an attachment.
 
     :param answer: the attachment, as Nova translates it.  One that is only
@@ -25,10 +26,10 @@ def remember(call: Call, answer: Mapping[str, Any]) -> None:
         spelling.identifier(connection_info.get('instance') or ''),
         spelling.identifier(answer['volume_id']),
         spelling.identifier(answer['id']),
-        devices.addresses_in(connection_info)))
+        addresses_in(connection_info)))
 
 
-def remember_without_attachment(call: Call, answer: Mapping[str, Any]
+def remember_without_attachment(call: NovaCall, answer: Mapping[str, Any]
                                 ) -> None:
     """Remember a connection in the way of before Queens.
 
@@ -36,9 +37,9 @@ def remember_without_attachment(call: Call, answer: Mapping[str, Any]
     """
     connections.remember(call.context, connections.Given(
         '', spelling.identifier(call.arguments['volume_id']), None,
-        devices.addresses_in(answer)))
+        addresses_in(answer)))
 
 
-def forget(call: Call, answer: None) -> None:
+def forget(call: NovaCall, answer: None) -> None:
     """Forget the connection of an attachment, which is deleted now."""
     connections.forget(spelling.identifier(call.arguments['attachment_id']))

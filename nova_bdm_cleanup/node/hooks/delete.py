@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from nova_bdm_cleanup.node import instance_cleanup
-from nova_bdm_cleanup.node.hooks.wrapping import Call
+from nova_bdm_cleanup.node.hooks.wrapping import NovaCall
 
 
-def drop_removed(call: Call) -> None:
+def drop_removed(call: NovaCall) -> None:
     """Drop the BDMs that this host has removed before.
 
     For a guest that was deleted while this host was down, Nova reads every BDM

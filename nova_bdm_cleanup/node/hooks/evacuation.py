@@ -22,7 +22,7 @@ from nova.objects import fields
 from nova_bdm_cleanup.node.cleanup import actions, triggers
 from nova_bdm_cleanup.node.hooks import operation
 from nova_bdm_cleanup.node.hooks.operation import Operation
-from nova_bdm_cleanup.node.hooks.wrapping import Call, log_failure
+from nova_bdm_cleanup.node.hooks.wrapping import log_failure, NovaCall
 from nova_bdm_cleanup.node.instance_cleanup import InstanceCleanup
 from nova_bdm_cleanup.rules.facts import Bdm, Finding
 from nova_bdm_cleanup.rules.reasons import Reason
@@ -39,7 +39,7 @@ _STATES_OF_FAILURE = ('failed', 'error')
 _at_power_off: dict[str, Callable[[], None]] = {}
 
 
-def evacuate(call: Call) -> None:
+def evacuate(call: NovaCall) -> None:
     """Remove what dangles before Nova makes new attachments.
 
     All checks of Nova are behind it, on a host that the server comes to.
@@ -49,7 +49,7 @@ def evacuate(call: Call) -> None:
 
 
 @contextlib.contextmanager
-def destroy(call: Call) -> Iterator[None]:
+def destroy(call: NovaCall) -> Iterator[None]:
     """Disconnect what was removed while this host was down.
 
     Nova then destroys the guests of the evacuated instances.  It reads only
@@ -69,7 +69,7 @@ def destroy(call: Call) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def power_off(call: Call) -> Iterator[None]:
+def power_off(call: NovaCall) -> Iterator[None]:
     """Disconnect what an evacuation removed, once the guest is off."""
     yield
     disconnect = _at_power_off.pop(call.instance.uuid, None)
@@ -191,10 +191,11 @@ def _disconnect(cleanup: InstanceCleanup, bdm: Bdm) -> None:
             # Where Cinder does not answer, nothing is connected meanwhile.
             with contextlib.suppress(Exception):
                 guards.enter_context(host.guard(volume_id))
-            obstacle = actions.obstacle_to_disconnect(
-                host, cleanup.cinder, bdm)
-            if obstacle:
-                cleanup.lines.left(finding, obstacle)
+            guards.enter_context(host.disconnecting(bdm))
+            claim = actions.claim_on(host, cleanup.cinder, host.name, bdm)
+            if claim is not None:
+                cleanup.lines.still_connected(finding, str(claim))
+                host.note(bdm)
             elif host.disconnect(bdm):
                 cleanup.lines.disconnected(finding)
     except Exception as exc:

@@ -7,31 +7,68 @@ from collections.abc import Iterator, Sequence
 import contextlib
 from typing import Any
 
+from nova import context as nova_context, objects
 import nova.conf
 from oslo_log import log as logging
 
-from nova_bdm_cleanup.node import options, periodic, process_record
+from nova_bdm_cleanup.node import (
+    late_disconnects,
+    options,
+    periodic,
+    process_record,
+)
 from nova_bdm_cleanup.node.boot import Boot
+from nova_bdm_cleanup.node.cleanup import actions
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger
 from nova_bdm_cleanup.node.hooks import operation
-from nova_bdm_cleanup.node.hooks.wrapping import Call, log_failure
-from nova_bdm_cleanup.rules.facts import Policy
+from nova_bdm_cleanup.node.hooks.wrapping import log_failure, NovaCall
+from nova_bdm_cleanup.node.neighbours import Neighbours
+from nova_bdm_cleanup.node.store.disconnects import SuppressedDisconnects
+from nova_bdm_cleanup.rules.facts import Address, Bdm, Policy
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def begin(call: Call) -> Iterator[None]:
-    """Have all instances that Nova brings back share one time limit."""
+def begin(call: NovaCall) -> Iterator[None]:
+    """Have all instances that Nova brings back share one time limit.
+
+    After it, disconnect what had to stay connected before.
+    """
     boot = Boot(_begin(call.manager, call.triggers))
     try:
         with operation.booting(boot):
             yield
+        with log_failure(None):
+            _disconnect_late(call)
     finally:
         # Otherwise an error would keep nova-compute from starting.
         with log_failure(None):
             boot.sum_up(options.counters(CONF))
+
+
+def _disconnect_late(call: NovaCall) -> None:
+    """Disconnect what was kept connected before, if it is still there.
+
+    All guests that Nova brings back have their disks by now.
+    """
+    manager, context = call.manager, nova_context.get_admin_context()
+    settings = options.settings(CONF)
+    if settings.policy.observe:
+        return
+    neighbours = Neighbours(context, '', manager.host, manager.driver)
+
+    def is_claimed(addresses: frozenset[Address]) -> bool:
+        claims = neighbours.claims([Bdm(uuid='', addresses=addresses)])
+        actions.check_read(claims)
+        return bool(claims.others[''])
+
+    late_disconnects.carry_out(
+        SuppressedDisconnects(settings.store, manager.host), is_claimed,
+        lambda note, connection_info: manager.driver._disconnect_volume(
+            context, connection_info, objects.Instance(uuid=note.server),
+            encryption={}, destroy_secrets=False, force=True))
 
 
 def _begin(manager: Any, triggers: Sequence[Trigger]) -> float:

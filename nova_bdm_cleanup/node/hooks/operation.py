@@ -9,9 +9,9 @@ gives the driver its disks.  A hook around the operation begins an
   list.  Nothing else leaves it where a server moves;
 * where Nova starts the guest, the driver is not given the disks that it must
   not connect;
-* where the driver disconnects the disks, it keeps connected what another guest
-  of this host has.  Nova's list stays whole: libvirt takes a disk that is not
-  in it for a local one.
+* where the driver disconnects the disks, it keeps connected what another
+  server of this host claims.  Nova's list stays whole: libvirt takes a disk
+  that is not in it for a local one.
 
 Nothing is raised, and no operation is ended: where something fails, or may not
 be removed, Nova goes on as without the plugin.
@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 import contextlib
-import dataclasses
 import threading
 from typing import Any
 
@@ -29,62 +28,21 @@ from nova import objects
 from nova.virt import block_device
 from oslo_log import log as logging
 
-from nova_bdm_cleanup.node import devices, instance_cleanup
+from nova_bdm_cleanup.node import instance_cleanup
 from nova_bdm_cleanup.node.boot import Boot
 from nova_bdm_cleanup.node.cleanup import actions
-from nova_bdm_cleanup.node.cleanup.cleaner import Assessment
 from nova_bdm_cleanup.node.cleanup.ports import Undecided
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger
-from nova_bdm_cleanup.node.hooks.wrapping import Call, log_failure
+from nova_bdm_cleanup.node.hooks.wrapping import log_failure, NovaCall
 from nova_bdm_cleanup.node.instance_cleanup import InstanceCleanup
+from nova_bdm_cleanup.openstack.connection_info import addresses_in
 from nova_bdm_cleanup.rules.facts import Bdm, Finding
+from nova_bdm_cleanup.rules.reasons import Reason
 
 LOG = logging.getLogger(__name__)
 
 #: The operation and the start of nova-compute that this thread carries out.
 _this_thread = threading.local()
-
-#: Seconds after which to ask again whether a neighbour uses a disk.
-_PAUSE = 1.0
-
-
-@dataclasses.dataclass(frozen=True)
-class FirstLook:
-    """The first look, before the driver disconnects the disks of a server."""
-
-    #: The BlockDeviceMappingList that the driver is given.
-    bdms: Any
-    found: Assessment
-
-    @property
-    def is_clear(self) -> bool:
-        """Tell whether every disk is attached to this host."""
-        return self.found.unconfirmed == frozenset() and not any(
-            finding.is_removal for finding in self.found.plan.findings)
-
-    @property
-    def settled(self) -> frozenset[str | None]:
-        """Return the volumes for whose records nothing waits again."""
-        return frozenset(finding.volume_id for finding in self.found.plan.due)
-
-    def finding_of(self, connection_info: Any) -> Finding | None:
-        """Return the finding about the disk that the driver disconnects.
-
-        :param connection_info: what the driver was given
-        """
-        disk = _disk(connection_info)
-        uuids = {bdm.uuid for bdm in self.bdms if disk == _disk(
-            devices.parse_connection_info(bdm.connection_info))}
-        return next((
-            finding for finding in (*self.found.left_out.values(),
-                                    *self.found.plan.findings)
-            if finding.bdm and finding.bdm.uuid in uuids), None)
-
-
-def _disk(connection_info: Any) -> tuple[Any, frozenset[devices.Address]]:
-    """Return what distinguishes a disk from the others of its server."""
-    return (block_device.get_volume_id(connection_info),
-            devices.addresses_in(connection_info))
 
 
 class Operation:
@@ -94,17 +52,16 @@ class Operation:
     :param trigger: what the operation is
     """
 
-    def __init__(self, call: Call, trigger: Trigger) -> None:
+    def __init__(self, call: NovaCall, trigger: Trigger) -> None:
         self._manager = call.manager
         # A reap has set that deleted records are read, too.
         self._context = call.context.elevated(read_deleted='no')
         self._trigger = trigger
-        #: The first look at each server that leaves this host, by its uuid.
-        self._looks: dict[str, FirstLook] = {}
-        #: The cleanup whose time the questions before each disconnect share.
+        #: The cleanup of each server whose time the questions before each
+        #: disconnect share.
         self._questions: dict[str, InstanceCleanup] = {}
-        #: The mappings that were removed, or that the driver must not connect.
-        self.not_connected: frozenset[str] = frozenset()
+        #: The mappings that Nova must not start the guest with.
+        self.taken_out: frozenset[str] = frozenset()
 
     @contextlib.contextmanager
     def begun(self) -> Iterator[None]:
@@ -143,9 +100,9 @@ class Operation:
         """
         cleanup = self.cleanup(instance)
         try:
-            self.not_connected = cleanup.run(bdms)
+            self.taken_out = cleanup.run(bdms).taken_out
         except Exception:
-            self.not_connected = frozenset(cleanup.cleaner.removed)
+            self.taken_out = frozenset(cleanup.cleaner.removed)
             raise
 
     def remove(self, instance: Any, bdms: Any) -> None:
@@ -153,90 +110,68 @@ class Operation:
 
         :param bdms: the BlockDeviceMappingList that Nova goes on with
         """
-        first = self._looks.pop(instance.uuid, None)
-        if first is not None and first.is_clear:
-            return
         cleanup = self.cleanup(instance)
-        if first is not None:
-            # The guest is off: nothing waits for the same records again.
-            cleanup.cleaner.settled = first.settled
         try:
             cleanup.run(bdms)
         finally:
             # Nova fails if it goes on with a row that is gone.
             instance_cleanup.take_out(bdms, cleanup.cleaner.removed)
 
-    def give(self, call: Call) -> None:
-        """Decide which disks the driver is given.
+    def give(self, call: NovaCall) -> None:
+        """Take out what the driver must not be given.
 
         :param call: the call that returns the disks
         """
-        starts_guest = self._trigger.mode.starts_guest
-        if starts_guest and not self.not_connected:
+        if not self.taken_out:
             return
-        bdms = call.bdms
-        if bdms is None:
-            bdms = call.arguments['bdms'] = self.read_bdms(call.instance)
-        if starts_guest:
-            # The cleanup was given another list.
-            instance_cleanup.take_out(bdms, self.not_connected)
-        else:
-            self._look(call.instance, bdms)
+        if call.bdms is None:
+            call.arguments['bdms'] = self.read_bdms(call.instance)
+        # The cleanup was given another list.
+        instance_cleanup.take_out(call.bdms, self.taken_out)
 
-    def _look(self, instance: Any, bdms: Any) -> None:
-        """Look before the driver disconnects the disks of a server."""
-        cleanup = self.cleanup(instance)
-        if not cleanup.observes:
-            self._looks[instance.uuid] = FirstLook(
-                bdms, cleanup.preview(bdms))
+    @contextlib.contextmanager
+    def disconnecting(self, instance: Any, connection_info: Any,
+                      destroys_secret: bool) -> Iterator[bool]:
+        """Keep a disk as it is while the driver disconnects it.
 
-    def keeps_connected(self, instance: Any, connection_info: Any,
-                        destroys_secret: bool) -> bool:
-        """Return whether the driver must not disconnect a disk.
-
-        Asked as late as possible, and only of a disk that Cinder does not show
-        attached to this host: the address of the others is their own.
+        Yields whether the driver must not do that.
 
         :param destroys_secret: the driver would delete libvirt's secret of the
             disk, too
         """
-        first = self._looks.get(instance.uuid)
-        finding = first.finding_of(connection_info) if first else None
-        if first is None or finding is None or finding.bdm is None:
-            return False
+        disk = Bdm(uuid='', volume_id=block_device.get_volume_id(
+            connection_info), addresses=addresses_in(connection_info))
         cleanup = self._questions.get(instance.uuid)
         if cleanup is None:
             cleanup = self._questions[instance.uuid] = self.cleanup(instance)
-            cleanup.host.adopt(first.bdms)
-        obstacle = finding.address
-        if not obstacle and finding.bdm.uuid in (
-                first.found.unconfirmed or ()):
-            obstacle = self._obstacle(cleanup, finding.bdm)
-        if not obstacle:
-            return False
-        cleanup.lines.left(finding, obstacle)
-        if destroys_secret:
-            # Another server that has the volume may be moving.
-            with log_failure(instance), contextlib.suppress(Undecided):
-                cleanup.host.delete_secret(finding.bdm)
-        return True
+        if not disk.addresses or cleanup.observes:
+            yield False
+            return
+        with cleanup.host.disconnecting(disk):
+            claim = self._claim_on(cleanup, disk)
+            if claim:
+                cleanup.lines.still_connected(Finding(
+                    Reason.ADDRESS_CLAIMED, claim, bdm=disk), claim)
+                with log_failure(instance):
+                    cleanup.host.note_connection(
+                        connection_info, disk.volume_id)
+                    if destroys_secret:
+                        cleanup.host.delete_secret(
+                            connection_info, disk.volume_id)
+            yield bool(claim)
 
     @staticmethod
-    def _obstacle(cleanup: InstanceCleanup, bdm: Bdm) -> str:
-        """Return why a disk must not be disconnected; empty if it may be.
+    def _claim_on(cleanup: InstanceCleanup, disk: Bdm) -> str:
+        """Return the claim on a disk in words; empty if there is none.
 
-        What is not known by the end of the time is left to Nova.
+        What cannot be read counts as a claim.
         """
-        while True:
-            try:
-                return actions.obstacle_to_disconnect(
-                    cleanup.host, cleanup.cinder, bdm)
-            except Exception:
-                LOG.debug('It is not known whether another guest has a disk',
-                          exc_info=True)
-                # All servers of one start of nova-compute share its time.
-                if boot_of_this_thread() or not cleanup.cleaner.pause(_PAUSE):
-                    return ''
+        try:
+            claim = actions.claim_on(
+                cleanup.host, cleanup.cinder, cleanup.host.name, disk)
+        except Undecided as exc:
+            return str(exc)
+        return str(claim) if claim else ''
 
 
 def current() -> Operation | None:
@@ -263,28 +198,33 @@ def booting(boot: Boot) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def leave(call: Call) -> Iterator[None]:
+def leave(call: NovaCall) -> Iterator[None]:
     """Begin an operation in which a server leaves this host."""
     with Operation(call, call.triggers[0]).begun():
         yield
 
 
-def give(call: Call) -> None:
-    """Decide which disks the driver is given."""
+def give(call: NovaCall) -> None:
+    """Take out what the driver must not be given."""
     operation = current()
     if operation is not None and operation.is_for(call.triggers):
         operation.give(call)
 
 
-def keeps_connected(call: Call) -> bool:
-    """Return whether another guest of this host has a disk."""
+@contextlib.contextmanager
+def disconnect(call: NovaCall) -> Iterator[bool]:
+    """Keep a disk connected that another server of this host claims."""
     operation = current()
-    return operation is not None and operation.keeps_connected(
-        call.instance, call.arguments['connection_info'],
-        call.arguments.get('destroy_secrets', True))
+    if operation is None:
+        yield False
+        return
+    with operation.disconnecting(
+            call.instance, call.arguments['connection_info'],
+            call.arguments.get('destroy_secrets', True)) as is_kept:
+        yield is_kept
 
 
-def remove(call: Call) -> None:
+def remove(call: NovaCall) -> None:
     """Remove what dangles before Nova gives up its attachments."""
     operation = current()
     # Nova also calls the method after an operation that has failed.
@@ -292,7 +232,7 @@ def remove(call: Call) -> None:
         operation.remove(call.instance, call.bdms)
 
 
-def arrive(call: Call) -> None:
+def arrive(call: NovaCall) -> None:
     """Remove what dangles before Nova attaches the disks to this host."""
     operation, bdms = Operation(call, call.triggers[0]), call.bdms
     operation.remove(

@@ -19,33 +19,34 @@ from nova_bdm_cleanup.node import instance_cleanup
 from nova_bdm_cleanup.node.cleanup import triggers
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger
 from nova_bdm_cleanup.node.hooks.operation import Operation
-from nova_bdm_cleanup.node.hooks.wrapping import Call, log_failure
+from nova_bdm_cleanup.node.hooks.wrapping import log_failure, NovaCall
 
 
-def replace_builtin(call: Call) -> bool:
+@contextlib.contextmanager
+def replace_builtin(call: NovaCall) -> Iterator[bool]:
     """Clean up in a reboot, and drop the BDMs that must not be connected.
 
-    :returns: whether Nova's own cleanup must not run
+    Yields whether Nova's own cleanup must not run.
     """
     with log_failure(call.instance):
         operation = Operation(call, _trigger_of_reboot(call))
         try:
             operation.clean(call.instance, call.bdms)
         finally:
-            instance_cleanup.take_out(call.bdms, operation.not_connected)
+            instance_cleanup.take_out(call.bdms, operation.taken_out)
     # In that mode it fails the reboot as it does without the plugin.
-    return not instance_cleanup.observes()
+    yield not instance_cleanup.observes()
 
 
 @contextlib.contextmanager
-def clean_before_reboot(call: Call) -> Iterator[None]:
+def clean_before_reboot(call: NovaCall) -> Iterator[None]:
     """Clean up before a reboot, where Nova has no cleanup of its own."""
     with _cleaned_up(call, _trigger_of_reboot(call)):
         yield
 
 
 @contextlib.contextmanager
-def clean_before(call: Call) -> Iterator[None]:
+def clean_before(call: NovaCall) -> Iterator[None]:
     """Clean up before a start, or before Nova resumes a guest.
 
     The wrapped method alone tells which of the two it is.
@@ -55,7 +56,7 @@ def clean_before(call: Call) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def clean_interrupted_move(call: Call) -> Iterator[None]:
+def clean_interrupted_move(call: NovaCall) -> Iterator[None]:
     """Clean up before Nova restores a guest whose move was interrupted."""
     instance = call.instance
     if (instance.host == call.manager.host
@@ -67,7 +68,7 @@ def clean_interrupted_move(call: Call) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _cleaned_up(call: Call, trigger: Trigger) -> Iterator[None]:
+def _cleaned_up(call: NovaCall, trigger: Trigger) -> Iterator[None]:
     """Clean up, and begin an operation that starts a guest."""
     operation = Operation(call, trigger)
     with log_failure(call.instance):
@@ -76,7 +77,7 @@ def _cleaned_up(call: Call, trigger: Trigger) -> Iterator[None]:
         yield
 
 
-def _trigger_of_reboot(call: Call) -> Trigger:
+def _trigger_of_reboot(call: NovaCall) -> Trigger:
     """Return the trigger of a reboot; a soft one in an unknown task state.
 
     A soft reboot keeps the domain: the guest would go on with the disk.

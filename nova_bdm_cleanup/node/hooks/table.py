@@ -24,11 +24,9 @@ class Wraps(enum.Enum):
     The value is the text in the documentation.
     """
 
-    #: A function; if it returns True, the method does not run.
-    UNLESS = 'before it, or in place of it'
     #: A function.
     BEFORE = 'before it'
-    #: A context manager, in which the method runs.
+    #: A context manager, in which the method runs; not if it yields True.
     AROUND = 'around it'
     #: A function, which is also given what the method returned.
     AFTER = 'after it'
@@ -153,21 +151,20 @@ _CLEANS = 'Cleans up, with the guest off.'
 _TAKES_OUT = ('Takes the disks that must not be connected out of what the '
               'driver is given.')
 _BEGINS = 'Begins the operation.'
-_LOOKS = 'Looks at the disks that the driver will disconnect.'
 _REMOVES = ('Removes dangling mappings before Nova asks Cinder for new '
             'attachments.')
+_KEEPS = ('The driver disconnects by address: nothing that another server of '
+          'the host claims.')
 _REMEMBERS = ('Remembers the address that Cinder gave this host, until a '
               'guest or a row shows it.')
-_KEEPS = ('Keeps connected what another guest of the host uses: the driver '
-          'disconnects by address.')
 
 #: All hooks.  Their order has no meaning.
 HOOKS: Sequence[Hook] = (
-    Hook(triggers.HARD_REBOOT, BUILTIN_CLEANUP, Wraps.UNLESS,
+    Hook(triggers.HARD_REBOOT, BUILTIN_CLEANUP, Wraps.AROUND,
          'start.replace_builtin',
          'Cleans up in place of it; in ``observe`` mode, before it.',
          callers=(REBOOT.name,), release=NovaRelease.WITH_BUILTIN),
-    Hook(triggers.SOFT_REBOOT, BUILTIN_CLEANUP, Wraps.UNLESS,
+    Hook(triggers.SOFT_REBOOT, BUILTIN_CLEANUP, Wraps.AROUND,
          'start.replace_builtin',
          'Reports in place of it; in ``observe`` mode, before it.',
          callers=(REBOOT.name,), release=NovaRelease.WITH_BUILTIN),
@@ -196,10 +193,8 @@ HOOKS: Sequence[Hook] = (
     Hook(triggers.MOVE, RESIZE, Wraps.AROUND, 'operation.leave', _BEGINS,
          callers=('resize_instance',)),
     Hook(triggers.MOVE, REVERT, Wraps.AROUND, 'operation.leave', _BEGINS),
-    Hook(triggers.MOVE, BLOCK_DEVICE_INFO, Wraps.BEFORE, 'operation.give',
-         _LOOKS, callers=(RESIZE.name, REVERT.name)),
-    Hook(triggers.MOVE, DISCONNECT_VOLUME, Wraps.UNLESS,
-         'operation.keeps_connected', _KEEPS),
+    Hook(triggers.MOVE, DISCONNECT_VOLUME, Wraps.AROUND,
+         'operation.disconnect', _KEEPS),
     Hook(triggers.MOVE, TERMINATE_CONNECTIONS, Wraps.BEFORE,
          'operation.remove', _REMOVES, callers=(RESIZE.name, REVERT.name)),
     Hook(triggers.INTERRUPTED_MOVE, INIT_INSTANCE, Wraps.AROUND,
@@ -208,10 +203,8 @@ HOOKS: Sequence[Hook] = (
          'operation.give', _TAKES_OUT, callers=(INIT_INSTANCE.name,)),
 
     Hook(triggers.SHELVE, OFFLOAD, Wraps.AROUND, 'operation.leave', _BEGINS),
-    Hook(triggers.SHELVE, BLOCK_DEVICE_INFO, Wraps.BEFORE, 'operation.give',
-         _LOOKS, callers=(OFFLOAD.name,)),
-    Hook(triggers.SHELVE, DISCONNECT_VOLUME, Wraps.UNLESS,
-         'operation.keeps_connected', _KEEPS),
+    Hook(triggers.SHELVE, DISCONNECT_VOLUME, Wraps.AROUND,
+         'operation.disconnect', _KEEPS),
     Hook(triggers.SHELVE, TERMINATE_CONNECTIONS, Wraps.BEFORE,
          'operation.remove', _REMOVES, callers=(OFFLOAD.name,)),
     Hook(triggers.UNSHELVE, UNSHELVE_INSTANCE, Wraps.BEFORE,
@@ -224,27 +217,21 @@ HOOKS: Sequence[Hook] = (
          'evacuation.destroy',
          'On the former host, when it is back: disconnects what was removed '
          'in an evacuation.', callers=(INIT_HOST.name,)),
-    Hook(triggers.RETURN, BLOCK_DEVICE_INFO, Wraps.BEFORE, 'operation.give',
-         _LOOKS, callers=(DESTROY_EVACUATED.name,)),
-    Hook(triggers.RETURN, DISCONNECT_VOLUME, Wraps.UNLESS,
-         'operation.keeps_connected', _KEEPS),
+    Hook(triggers.RETURN, DISCONNECT_VOLUME, Wraps.AROUND,
+         'operation.disconnect', _KEEPS),
     Hook(triggers.RETURN, POWER_OFF, Wraps.AROUND, 'evacuation.power_off',
          'On the former host: disconnects what was removed in an evacuation, '
          'once the guest is off.'),
 
     Hook(triggers.LIVE_MIGRATION, POST_LIVE_MIGRATION, Wraps.AROUND,
          'operation.leave', _BEGINS),
-    Hook(triggers.LIVE_MIGRATION, BLOCK_DEVICE_INFO, Wraps.BEFORE,
-         'operation.give', _LOOKS, callers=(POST_LIVE_MIGRATION.name,)),
-    Hook(triggers.LIVE_MIGRATION, DISCONNECT_VOLUME, Wraps.UNLESS,
-         'operation.keeps_connected', _KEEPS),
+    Hook(triggers.LIVE_MIGRATION, DISCONNECT_VOLUME, Wraps.AROUND,
+         'operation.disconnect', _KEEPS),
 
     Hook(triggers.DELETE, SHUT_DOWN, Wraps.AROUND, 'operation.leave', _BEGINS,
          callers=('_delete_instance', '_cleanup_running_deleted_instances')),
-    Hook(triggers.DELETE, BLOCK_DEVICE_INFO, Wraps.BEFORE, 'operation.give',
-         _LOOKS, callers=(SHUT_DOWN.name,)),
-    Hook(triggers.DELETE, DISCONNECT_VOLUME, Wraps.UNLESS,
-         'operation.keeps_connected', _KEEPS),
+    Hook(triggers.DELETE, DISCONNECT_VOLUME, Wraps.AROUND,
+         'operation.disconnect', _KEEPS),
 
     Hook(None, SHUT_DOWN, Wraps.BEFORE, 'delete.drop_removed',
          'Drops the mappings that this host has removed before the server was '
@@ -252,7 +239,8 @@ HOOKS: Sequence[Hook] = (
     Hook(None, INIT_HOST, Wraps.AROUND, 'init_host.begin',
          'Records this nova-compute for ``nova-bdm-cleanup status``, begins '
          'the periodic task, and has all instances that Nova brings back '
-         'share one time limit.'),
+         'share one time limit. After it, disconnects what had to stay '
+         'connected before.'),
     Hook(None, ATTACHMENT_CREATE, Wraps.AFTER, 'connections.remember',
          _REMEMBERS),
     Hook(None, ATTACHMENT_UPDATE, Wraps.AFTER, 'connections.remember',

@@ -31,7 +31,7 @@ _CONTEXTS = ('context', 'ctxt', 'ctx')
 
 
 @dataclasses.dataclass(frozen=True)
-class Call:
+class NovaCall:
     """A call of a wrapped method of Nova."""
 
     #: The arguments by name, including ``self``, without those that are left
@@ -125,14 +125,14 @@ def _wrapped(original: _Function, wrapper: Wrapper,
     @functools.wraps(original)
     def call_handler(*args: Any, **kwargs: Any) -> Any:
         bound = signature.bind(*args, **kwargs)
-        call = Call(bound.arguments, wrapper.triggers)
+        call = NovaCall(bound.arguments, wrapper.triggers)
         with contextlib.ExitStack() as stack:
             # Nova goes on after an error of a handler.
             with log_failure(bound.arguments.get('instance')):
-                if wrapper.wraps is Wraps.AROUND:
-                    stack.enter_context(handler(call))
-                elif (wrapper.wraps is not Wraps.AFTER and handler(call)
-                        and wrapper.wraps is Wraps.UNLESS):
+                if wrapper.wraps is Wraps.BEFORE:
+                    handler(call)
+                elif (wrapper.wraps is Wraps.AROUND
+                        and stack.enter_context(handler(call))):
                     return None
             result = original(*bound.args, **bound.kwargs)
             if wrapper.wraps is Wraps.AFTER:

@@ -225,6 +225,21 @@ class Cinder:
             database.execute('UPDATE volumes SET status = ? WHERE id = ?',
                              (status, volume_id))
 
+    def change_connection(self, attachment_id: str,
+                          data: Mapping[str, Any]) -> None:
+        """Change the connection info of an attachment, if it exists.
+
+        :param data: the fields that change
+        """
+        with self.database() as database:
+            for text, in database.execute(
+                    'SELECT connection_info FROM volume_attachment'
+                    ' WHERE id = ?', (attachment_id,)).fetchall():
+                database.execute(
+                    'UPDATE volume_attachment SET connection_info = ?'
+                    ' WHERE id = ?', (json.dumps(
+                        {**json.loads(text or '{}'), **data}), attachment_id))
+
     def purge_volume(self, volume_id: str) -> None:
         """Remove a volume and all its records from the database."""
         with self.database() as database:

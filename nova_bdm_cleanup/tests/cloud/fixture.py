@@ -479,13 +479,15 @@ class Cloud(fixtures.Fixture):
 
     def change_connection_data(self, server: Server, volume: str,
                                **data: Any) -> None:
-        """Change the connection info of a volume in Nova's row.
+        """Change the connection info of a volume, as if Cinder had given it.
 
         :param data: fields of its ``data``, for example ``target_lun``
         """
-        info = json.loads(self.row(server, volume).connection_info)
+        row = self.row(server, volume)
+        info = json.loads(row.connection_info)
         info['data'].update(data)
         self.change_row(server, volume, connection_info=json.dumps(info))
+        self.cinder.change_connection(row.attachment_id, data)
         self.nova.kernel.set_address(server.host, info['data'])
 
     def use_wrong_cinder(self) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 import fixtures
 
 from nova_bdm_cleanup.node import devices
+from nova_bdm_cleanup.openstack.connection_info import addresses_in
+from nova_bdm_cleanup.rules.facts import Address
 
 #: Target prefix of Cinder's driver, whose module needs a Cinder.
 _TARGET = 'iqn.2026-01.test:'
@@ -63,9 +65,9 @@ class Kernel(fixtures.Fixture):
 
         :param data: the connection properties that os-brick gets
         """
-        wanted = devices.addresses_in({'data': data})
+        wanted = addresses_in({'data': data})
         return [volume for volume in self._connected[host]
-                if wanted & devices.addresses_in(
+                if wanted & addresses_in(
                     {'data': self._properties_of(host, volume)})]
 
     def list_sysfs(self, *parts: str) -> frozenset[str]:
@@ -87,12 +89,12 @@ class Kernel(fixtures.Fixture):
         volume, _, number = name.rpartition('-')
         return self._targets(host, volume)[int(number)]
 
-    def path_addresses(self, path: str) -> frozenset[devices.Address]:
+    def path_addresses(self, path: str) -> frozenset[Address]:
         """Return the addresses of a device that is there."""
         found = DEVICE_PATH.fullmatch(path)
         if not found or found['volume'] not in self._connected[found['host']]:
             return frozenset()
-        return devices.addresses_in({'data': self._properties_of(
+        return addresses_in({'data': self._properties_of(
             found['host'], found['volume'])})
 
     def _targets(self, host: str, volume: str) -> list[str]:

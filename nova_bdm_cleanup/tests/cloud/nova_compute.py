@@ -56,7 +56,7 @@ def _remove_name() -> None:
     """Remove a name from Nova that the plugin requires."""
     from nova.compute import task_states
 
-    del task_states.UNSHELVING
+    del task_states.REBOOT_PENDING
 
 
 def _add_parameter(name: str) -> None:

@@ -107,7 +107,7 @@ class SlowVolumesTest(HostBootTestCase):
             self.cloud.proxy.on('GET', server.volumes[0], hang)
         self.boot()
         self.cloud.proxy.clear()
-        self.assertEqual([], self.all_log_lines('left-out'))
+        self.assertEqual([], self.all_log_lines('not-cleaned'))
         self.assertEqual(3, len(self.all_log_lines('skipped')))
         for server in servers:
             view = self.look(server)

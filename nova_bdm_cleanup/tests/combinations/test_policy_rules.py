@@ -21,7 +21,7 @@ from nova_bdm_cleanup.openstack.cinder import (
     NOVA_CONF,
     VOLUME_MICROVERSION,
 )
-from nova_bdm_cleanup.rules.facts import Answers, Volume
+from nova_bdm_cleanup.rules.facts import Answers, Claim, Claimant, Volume
 from nova_bdm_cleanup.tests.cloud import cinder, fixture, identity
 from nova_bdm_cleanup.tests.functional import scenario
 from nova_bdm_cleanup.tests.functional.test_policy import (
@@ -129,8 +129,9 @@ class SubsetTest(PolicyTestCase):
         yield lambda asked: asked.look(server.id, bdms, project, closely=True)
         for volume in server.volumes:
             yield functools.partial(
-                Cinder.attaches, server_id=server.id, volume_id=volume,
-                attachment_id=None)
+                Cinder.denies, claim=Claim(
+                    Claimant.ROW, server.id, volume), host=server.host,
+                addresses=frozenset())
             yield functools.partial(Cinder.volume, volume_id=volume)
             for each in self.cloud.attachments(volume):
                 yield functools.partial(

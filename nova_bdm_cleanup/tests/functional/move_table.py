@@ -293,8 +293,6 @@ ROWS = {
         circumstances='lock_as_administrator'),
     'locked_by_owner': Row('available; its owner has locked the server',
                            circumstances='lock_as_owner'),
-    'neighbour_moves': Row('available; a neighbour moves',
-                           circumstances='let_neighbour_move'),
     'observe': Row('available; mode ``observe``', circumstances='observe'),
     'store_not_writable': Row('available; the store cannot be written',
                               circumstances='do_not_record'),
@@ -419,9 +417,9 @@ class MoveTableTestCase(moving.MoveTestCase):
         # The guest of a host that is down still has its disks.
         down = {HERE} if end.is_down else set()
         kept = down | ({self._theirs[0]} if self._theirs else set())
-        # The neighbour may be getting the address of the disk.  A host without
-        # the plugin disconnects nothing that was removed on another one.
-        if row.circumstances in ('let_neighbour_move', 'plugin_on_new_host'):
+        # A host without the plugin disconnects nothing that was removed on
+        # another one.
+        if row.circumstances == 'plugin_on_new_host':
             kept.add(HERE)
         return (row.kind != _ROOT and bool(end.lost())
                 and end.neighbour is not False and all(
@@ -646,13 +644,6 @@ class MoveTableTestCase(moving.MoveTestCase):
 
     def lock_as_owner(self, server: fixture.Server) -> None:
         self.cloud.act(server, {'lock': None})
-
-    def let_neighbour_move(self, server: fixture.Server) -> None:
-        # A delete waits for the neighbour.
-        self.set_options(timeout=3)
-        neighbour = self.create_server(
-            scenario.BOOT_DISK, name='neighbour', host=HERE)
-        self.cloud.change(neighbour, task_state='migrating')
 
     def observe(self, server: fixture.Server) -> None:
         self.set_options(mode='observe')

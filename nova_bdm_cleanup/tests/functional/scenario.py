@@ -195,20 +195,8 @@ class ScenarioTestCase(base.FunctionalTestCase):
             self.cloud.nova.context(), mapping.id,
             {'created_at': moment, 'updated_at': moment}, legacy=False)
 
-    def came_from(self, server: fixture.Server, host: str) -> None:
-        """Record that a server was evacuated, and did not connect volumes.
-
-        :param host: the host that had it
-        """
-        migration = objects.Migration(
-            self.cloud.nova.context(), instance_uuid=server.id,
-            migration_type='evacuation', status='done',
-            source_compute=host, source_node=host, dest_compute=server.host,
-            dest_node=server.host)
-        if 'dest_compute_id' in migration.fields:
-            # Recent releases require it, with any value.
-            migration.dest_compute_id = 1
-        migration.create()
+    def attach_to_host(self, server: fixture.Server, host: str) -> None:
+        """Have Cinder attach the disks of a server to another host."""
         with self.cloud.cinder.database() as database:
             database.executemany(
                 'UPDATE volume_attachment SET attached_host = ? '
@@ -342,7 +330,7 @@ class ScenarioTestCase(base.FunctionalTestCase):
         lines = [line for line in self.all_log_lines()
                  if line.volume == volume]
         self.assertEqual(
-            ['removing', *['left'] * shared, 'removed'],
+            ['removing', *['still-connected'] * shared, 'removed'],
             [line.event for line in lines])
         self.assertEqual({('INFO', reason)},
                          {(line.level, line.reason) for line in lines})
@@ -385,7 +373,7 @@ class ScenarioTestCase(base.FunctionalTestCase):
             [('INFO', 'removing', 'stale-attachment', volume),
              ('INFO', 'removed', 'stale-attachment', volume)],
             [(line.level, line.event, line.reason, line.volume)
-             for line in lines if line.event != 'left'])
+             for line in lines if line.event != 'still-connected'])
         found = [
             (entry, action) for entry in self.journal()
             for action in entry.record['actions']

@@ -132,12 +132,12 @@ class RoundTest(AuditRoundTestCase):
         self.assertEqual([], self.run_round())
         self.assertIn('open: 0,', self.sums[0])
 
-    def test_address_of_another_host(self):
+    def test_disk_attached_to_another_host(self):
         server = self.create_server(scenario.BOOT_DISK)
         moved, = server.volumes
         self.assertEqual([], self.run_two_rounds())
-        self.came_from(server, 'compute-that-died')
-        self.assertEqual([('found', 'other-hosts-address', server.id, moved)],
+        self.attach_to_host(server, 'compute-that-died')
+        self.assertEqual([('found', 'half-moved', server.id, moved)],
                          self.run_two_rounds())
 
     def test_stale_attachment_is_found_in_both_modes(self):

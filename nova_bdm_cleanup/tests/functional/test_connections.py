@@ -6,7 +6,8 @@ from __future__ import annotations
 import dataclasses
 import threading
 
-from nova_bdm_cleanup.node import connections, devices
+from nova_bdm_cleanup.node import connections
+from nova_bdm_cleanup.openstack import connection_info
 from nova_bdm_cleanup.tests.cloud import fixture, proxy, recorder
 from nova_bdm_cleanup.tests.functional import moving, scenario
 
@@ -44,8 +45,8 @@ class ConnectionsTestCase(scenario.ScenarioTestCase):
         return [(server.id, address)
                 for row in self.cloud.nova.block_devices(server.id)
                 if row.connection_info and not row.deleted
-                for address in devices.addresses_in(
-                    devices.parse_connection_info(row.connection_info))]
+                for address in connection_info.addresses_in(
+                    connection_info.parse_connection_info(row.connection_info))]
 
     def given(self, server, volume, attachment=None):
         if attachment is None:

@@ -13,7 +13,7 @@ class DanglingTest(scenario.TwoDisks):
     """Cases that are the same for each way to bring the server back."""
 
     #: The requests for a healthy server.
-    GLANCE = ['/attachments', '/volumes/detail']
+    GLANCE = ['/attachments/detail', '/volumes/detail']
 
     def test_healthy_disks_are_kept(self):
         server = self.create_server(
@@ -97,8 +97,6 @@ class StartedDanglingTest(scenario.Started, DanglingTest):
 
 class ResumedDanglingTest(scenario.Resumed, DanglingTest):
     """The same, when the host boots."""
-
-    GLANCE = ['/volumes/detail']
 
 
 class AnyTriggerTest(scenario.TwoDisks):

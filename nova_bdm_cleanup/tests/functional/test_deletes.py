@@ -4,25 +4,18 @@
 from __future__ import annotations
 
 import datetime
-import threading
 
 import fixtures
 from oslo_config import cfg
 
 from nova_bdm_cleanup.tests.cloud import recorder
-from nova_bdm_cleanup.tests.functional import moving, scenario
+from nova_bdm_cleanup.tests.functional import moving
 from nova_bdm_cleanup.tests.functional.moving import HERE
 
 CONF = cfg.CONF
 
 
 class DeleteTest(moving.MoveTestCase):
-
-    def neighbour_that_moves(self):
-        neighbour = self.create_server(
-            scenario.BOOT_DISK, name='neighbour', host=HERE)
-        self.cloud.change(neighbour, task_state='migrating')
-        return neighbour
 
     def test_disk_of_another_guest(self):
         server, lost = self.damaged_server(moving.SAME_HOST)
@@ -32,9 +25,8 @@ class DeleteTest(moving.MoveTestCase):
         self.assertEqual(2, self.cloud.nova.connected[HERE][lost])
 
     def test_host_is_disconnected_before_the_attachment(self):
-        """Disconnect the host before Cinder is told; a neighbour moves."""
+        """Disconnect the host before Cinder is told."""
         server, lost = self.damaged_server('status-reset')
-        self.neighbour_that_moves()
         self.start_recording()
         self.cloud.delete(server)
         self.assert_order(
@@ -52,25 +44,6 @@ class DeleteTest(moving.MoveTestCase):
         self.cloud.delete(server)
         self.assertEqual(1, self.cloud.nova.connected[HERE][theirs])
         self.assertIn(('volume', lost), deleted)
-
-    def test_neighbour_has_moved(self):
-        """Wait until it is known that no other guest has the address."""
-        server, lost = self.damaged_server('attachment-deleted')
-        neighbour = self.neighbour_that_moves()
-        timer = threading.Timer(
-            2, self.cloud.change, [neighbour], {'task_state': None})
-        timer.start()
-        self.addCleanup(timer.join)
-        self.cloud.delete(server)
-        self.assertEqual(0, self.cloud.nova.connected[HERE][lost])
-
-    def test_neighbour_moves_for_long(self):
-        """Do as Nova does when the time is over."""
-        self.set_options(timeout=3)
-        server, lost = self.damaged_server('attachment-deleted')
-        self.neighbour_that_moves()
-        self.cloud.delete(server)
-        self.assertEqual(0, self.cloud.nova.connected[HERE][lost])
 
 
 class LateDeleteTestCase(moving.MoveTestCase):
@@ -107,7 +80,6 @@ class LateDeleteTestCase(moving.MoveTestCase):
         self.age_deletion(delay, 'instance_uuid', server.id)
         self.come_back()
         self.destroy_late(server, '_cleanup_running_deleted_instances')
-
 
     def age_deletion(self, seconds, column, value):
         """Have mappings be deleted earlier than they were."""
@@ -156,8 +128,7 @@ class AddressTest(LateDeleteTestCase):
 
     def test_nova_alone_disconnects_another_guest(self):
         self.switch_plugin_off()
-        for delete in (self.cloud.delete, self.reclaim, self.reap):
-            self.check(delete, is_kept=False)
+        self.check(self.cloud.delete, is_kept=False)
 
 
 class RemovedVolumeTest(LateDeleteTestCase):

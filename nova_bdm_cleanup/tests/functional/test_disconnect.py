@@ -119,7 +119,7 @@ class SharedSecretTest(base.FunctionalTestCase):
     CLOUD = None
 
     def is_deleted(self, connection_info: str = '{"serial": "volume-1"}',
-                   driver: type = LibvirtDriver, is_disconnected: bool = False,
+                   driver: type = LibvirtDriver,
                    is_used: bool = False) -> bool:
         row = objects.BlockDeviceMapping(
             uuid=uuids.bdm, source_type='volume', destination_type='volume',
@@ -128,11 +128,9 @@ class SharedSecretTest(base.FunctionalTestCase):
             updated_at=None, connection_info=connection_info)
         manager = mock.Mock(host='host', driver=mock.Mock(driver))
         manager.driver._host = mock.Mock()
-        there = NovaInstance(manager, None, None, Deadline(60.0),
-                              triggers.HARD_REBOOT)
+        there = NovaInstance(manager, None, mock.Mock(uuid=uuids.server),
+                             Deadline(60.0), triggers.HARD_REBOOT)
         bdm, = there.adopt([row])
-        if is_disconnected:
-            there._disconnected.add(bdm.uuid)
         with mock.patch.object(there._neighbours, 'have_volume',
                                lambda _: is_used):
             there.tidy(bdm)
@@ -143,9 +141,6 @@ class SharedSecretTest(base.FunctionalTestCase):
 
     def test_volume_of_two_servers(self):
         self.assertFalse(self.is_deleted(is_used=True))
-
-    def test_volume_of_another_server_since_disconnect(self):
-        self.assertTrue(self.is_deleted(is_used=True, is_disconnected=True))
 
     def test_secret_of_an_unconnected_disk_stays(self):
         self.assertFalse(self.is_deleted(connection_info='{}'))

@@ -13,7 +13,8 @@ from nova.virt.libvirt import host
 from os_brick.initiator.connectors import fibre_channel
 import testtools
 
-from nova_bdm_cleanup.node import devices, domains
+from nova_bdm_cleanup.node import domains
+from nova_bdm_cleanup.openstack.connection_info import addresses_in
 from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.functional import moving, scenario
 
@@ -131,10 +132,10 @@ class FibreChannelTest(testtools.TestCase):
              'initiator_target_map': {'C': ['A', 'B', 'D']}},
             {'target_wwn': 'A', 'target_luns': [4]}]
         for data in connections:
-            before = devices.addresses_in({'data': data})
+            before = addresses_in({'data': data})
             connector = fibre_channel.FibreChannelConnector(None)
             connector._add_targets_to_connection_properties(data)
             self.assertEqual(
                 {(target, str(unit)) for target, unit in data['targets']},
                 before)
-            self.assertEqual(before, devices.addresses_in({'data': data}))
+            self.assertEqual(before, addresses_in({'data': data}))

@@ -16,7 +16,7 @@ class HostBootTestCase(scenario.Resumed):
 
     def skipped_servers(self) -> tuple[str, int]:
         """Return why servers were skipped, and how many."""
-        line, = self.all_log_lines('left-out')
+        line, = self.all_log_lines('not-cleaned')
         self.assertEqual('WARNING', line.level)
         return line.reason, int(
             line.text.partition(' more servers')[0].split()[-1])

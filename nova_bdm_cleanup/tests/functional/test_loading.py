@@ -227,7 +227,7 @@ class ProcessTest(testtools.TestCase):
             'is not set')
 
     def test_name_missing_in_nova(self):
-        self.check_refused('', 'UNSHELVING', change='name')
+        self.check_refused('', 'reboot_pending', change='name')
 
     def test_unwritable_store_prevents_a_required_start(self):
         blocked = self.directory / 'blocked'
@@ -357,7 +357,7 @@ class InstallationTest(testtools.TestCase):
              'start': ['_power_on', '_get_instance_block_device_info'],
              'host_boot': ['_resume_guests_state',
                            '_get_instance_block_device_info'],
-             'delete': ['_get_instance_block_device_info']}
+             'delete': []}
 
     def setUp(self):
         super().setUp()

@@ -11,7 +11,7 @@ from nova_bdm_cleanup.tests.functional import move_table
 
 @move_table.cells(
     ('cold_migration', 'graceful_stop_of_only_plugin'),
-    ('resize', 'neighbour_moves'),
+    ('resize', 'address_on_new_host'),
     ('revert', 'root'),
     ('live_migration', 'multiattach_on_new_host'),
     ('live_migration', 'shared_and_silence'),

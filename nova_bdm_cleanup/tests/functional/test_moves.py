@@ -36,7 +36,7 @@ class ColdMigrationTest(moving.MoveTestCase):
         self.assertIsNone(self.check_moved(server, lost).block_device(lost))
         self.assertEqual(2, self.cloud.nova.connected[HERE][lost])
         self.assertEqual({lost}, {
-            line.volume for line in self.log_lines(server, 'left')})
+            line.volume for line in self.log_lines(server, 'still-connected')})
 
     def test_mapping_that_cannot_be_removed_is_left_to_nova(self):
         """End as stock Nova, which attaches the disk again."""
@@ -143,13 +143,13 @@ class ColdMigrationTest(moving.MoveTestCase):
         self.assertEqual({('skipped', 'cinder-unknown')}, {
             (line.event, line.reason) for line in self.log_lines(server)})
 
-    def test_healthy_move_costs_one_request(self):
+    def test_healthy_move_costs_two_requests(self):
         server = self.healthy_server()
         for act, where in ((self.migrate, THERE), (self.revert, HERE)):
             act(server)
             self.check_moved(server, None, where)
             self.assertEqual(
-                [('GET', 'volumes/detail')],
+                [('GET', 'attachments/detail'), ('GET', 'volumes/detail')],
                 [(request.method, request.path.split('?')[0].split('/', 3)[3])
                  for request in self.plugin_requests()])
         self.assertEqual([], self.journal())
@@ -205,9 +205,9 @@ class EvacuationTest(moving.MoveTestCase):
         self.evacuate(server)
         self.come_back()
         self.assertEqual(2, self.cloud.nova.connected[HERE][lost])
-        self.assertEqual([(lost, 'left')], [
+        self.assertEqual([(lost, 'still-connected')], [
             (line.volume, line.event)
-            for line in self.log_lines(server, 'left')])
+            for line in self.log_lines(server, 'still-connected')])
 
     def test_the_host_returns_during_a_resize(self):
         """Start nova-compute."""
@@ -269,9 +269,9 @@ class LiveMigrationTest(moving.MoveTestCase):
         self.assertEqual([0] * 3, [
             self.cloud.nova.connected[HERE][volume]
             for volume in self.other_volumes(server, lost)])
-        self.assertEqual([(lost, 'left')], [
+        self.assertEqual([(lost, 'still-connected')], [
             (line.volume, line.event)
-            for line in self.log_lines(server, 'left')])
+            for line in self.log_lines(server, 'still-connected')])
 
     def test_observe_mode_leaves_the_disks_to_nova(self):
         self.set_options(mode='observe')

@@ -1,229 +1,236 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The disks of other servers on the host, and of servers that move to it."""
+"""What other servers of a host claim: it stays connected, and is not given.
+
+Each test has one source of the claim only, where that is possible: the guest
+of a neighbour, a row of Nova, or Cinder's answer in an operation under way.
+"""
 
 from __future__ import annotations
 
-import datetime
+from collections.abc import Callable
+import dataclasses
+from typing import Any
 
-from nova import objects
+import fixtures
+from nova.compute import resource_tracker
+from nova.virt.libvirt.driver import LibvirtDriver
 
-from nova_bdm_cleanup.tests.cloud import fixture
-from nova_bdm_cleanup.tests.functional import scenario
-
-HERE, THERE = 'compute1', 'compute2'
-#: The age of a mapping at which no operation on it can be running.
-OLDER_THAN_OPERATIONS = datetime.timedelta(minutes=6)
-
-
-class NeighbourTestCase(scenario.ScenarioTestCase):
-    """A dangling disk; another server has its address or its volume."""
-
-    server: fixture.Server
-    neighbour: fixture.Server
-
-    def _reboot(self, row_stays: bool) -> list[str]:
-        volume = self.server.volumes[0]
-        view = self.reboot(self.server)
-        self.assertEqual(row_stays, view.block_device(volume) is not None)
-        # The guest is without the disk even when nothing is decided.
-        self.assertFalse(view.has_disk(volume))
-        return self.host_steps(volume)
-
-    def check_disconnected(self) -> None:
-        self.assertEqual(['disconnect'], self._reboot(row_stays=False))
-
-    def check_left(self) -> None:
-        """Check that the disk is left: it is the neighbour's."""
-        self.assertEqual([], self._reboot(row_stays=False))
-        self.assertEqual(1, len(self.log_lines(self.server, 'left')))
-
-    def check_undecided(self, words: str) -> None:
-        """Check that nothing is done, for a later reboot to retry."""
-        self.assertEqual([], self._reboot(row_stays=True))
-        failed, = self.log_lines(self.server, 'failed')
-        self.assertIn(words, failed.text)
-
-    def remove_connection_info(self) -> objects.BlockDeviceMapping:
-        """Remove the connection info from the row of the neighbour's disk."""
-        return self.cloud.change_row(
-            self.neighbour, self.neighbour.volumes[0], connection_info=None)
+from nova_bdm_cleanup.tests.cloud import proxy, recorder
+from nova_bdm_cleanup.tests.functional import moving, scenario, sharing
+from nova_bdm_cleanup.tests.functional.moving import HERE, THERE
 
 
-class ReusedAddressTest(NeighbourTestCase):
-    """The LUN of a dangling disk, which the back end has used again."""
+class DisconnectTest(sharing.SharingTestCase):
+    """The device of a disk that dangles."""
 
     def setUp(self):
         super().setUp()
-        self.server = self.create_server(fixture.Disk())
-        self.neighbour = self.create_server(fixture.Disk(), name='neighbour')
-        self.cloud.lose_attachment(self.server, *self.server.volumes)
-        self.set_lun(self.server, 5)
+        self.cloud.lose_attachment(self.server, self.volume)
+        self.set_unit(self.server, 5)
 
-    def set_lun(self, server, lun):
-        """Put a server's disk behind a target with many LUNs."""
-        self.cloud.change_connection_data(
-            server, server.volumes[0], target_lun=lun,
-            target_iqn='iqn.2010-10.org.openstack:array')
+    def check_disconnected(self):
+        view = self.reboot(self.server)
+        self.assert_removed(view, self.volume, 'volume-available')
+        self.assertEqual(['disconnect'], self.host_steps(self.volume))
 
-    def move(self, lun, source, target, task_state='migrating'):
-        """Begin a migration of the neighbour, without its end."""
-        self.set_lun(self.neighbour, lun)
-        self.migration = objects.Migration(
-            self.cloud.nova.context(), instance_uuid=self.neighbour.id,
-            migration_type='live-migration', status='running',
-            source_compute=source, source_node=source, dest_compute=target,
-            dest_node=target)
-        if 'dest_compute_id' in self.migration.fields:
-            # Recent releases require it, with any value.
-            self.migration.dest_compute_id = 1
-        self.migration.create()
-        self.cloud.change(self.neighbour, host=source, task_state=task_state)
+    def check_stays(self, words):
+        """Check that the mapping goes, and the device stays."""
+        view = self.reboot(self.server)
+        self.assertIsNone(view.block_device(self.volume))
+        self.assertFalse(view.has_disk(self.volume))
+        self.assertEqual([], self.host_steps(self.volume))
+        left, = self.log_lines(self.server, 'still-connected')
+        self.assertIn(words, left.text)
 
-    def end(self, host):
-        """End the migration on a host."""
-        self.migration.status = 'completed'
-        self.migration.save()
-        self.cloud.change(self.neighbour, host=host, task_state=None)
+    def act(self, action):
+        self.cloud.act(self.neighbour, {action: None}, by=self.cloud.admin)
 
-    def test_disk_is_disconnected_if_neighbour_has_another_lun(self):
-        self.set_lun(self.neighbour, 6)
-        self.check_disconnected()
-
-    def test_disk_is_left_if_neighbour_has_the_same_lun(self):
-        self.set_lun(self.neighbour, 5)
-        self.check_left()
-
-    def test_same_lun_in_dangling_mapping(self):
-        """Leave it while the guest of the other mapping may use the device."""
-        volume, = self.neighbour.volumes
-        self.set_lun(self.neighbour, 5)
-        self.cloud.lose_attachment(self.neighbour, volume)
-        self.check_undecided('may be in use by the guest')
-        self.cloud.stop(self.neighbour)
-        self.age_mapping(self.cloud.row(self.neighbour, volume),
-                         OLDER_THAN_OPERATIONS)
-        self.check_disconnected()
-
-    def test_same_lun_of_volume_in_error(self):
-        volume, = self.neighbour.volumes
-        self.set_lun(self.neighbour, 5)
-        self.cloud.lose_attachment(self.neighbour, volume)
-        self.cloud.reset_status(volume, 'error')
-        self.check_undecided('may be in use by the guest')
-
-    def test_migration_between_other_hosts(self):
-        self.move(6, 'elsewhere', 'another')
-        self.check_disconnected()
-
-    def test_cold_migration_from_this_host(self):
-        """Leave it: the neighbour's rows hold the address.
-
-        They do so until the neighbour's disks are disconnected.
+    def check_guest_keeps_it(self, words):
+        """Check it by the guest alone: as while a server is moved away, the
+        neighbour's row has the address on the other host.
         """
-        self.move(5, HERE, 'elsewhere', 'resize_migrating')
-        self.check_left()
+        self.set_unit(self.neighbour, 5)
+        sharing.write_row(
+            self.cloud, self.neighbour, self.theirs, target_lun=6)
+        self.check_stays(words)
 
-    def test_cold_migrated_from_this_host(self):
-        """Disconnect it: on the other host the address is another disk's."""
-        self.move(5, HERE, 'elsewhere', 'resize_migrated')
+    def test_device_goes_if_the_neighbour_has_another_unit(self):
+        self.set_unit(self.neighbour, 6)
+        self.check_disconnected()
+
+    def test_device_of_a_running_guest_stays(self):
+        self.check_guest_keeps_it('has it')
+
+    def test_device_of_a_paused_guest_stays(self):
+        self.act('pause')
+        self.check_guest_keeps_it('has it')
+
+    def test_device_of_a_suspended_guest_stays(self):
+        self.act('suspend')
+        self.check_guest_keeps_it('the suspended guest')
+
+    def test_device_of_a_rescued_server_stays(self):
+        """Its guest does not have the disk until it is unrescued."""
+        self.cloud.act(self.neighbour, {'rescue': {}}, by=self.cloud.admin)
+        self.assertFalse(self.cloud.look(self.neighbour).has_disk(self.theirs))
+        self.set_unit(self.neighbour, 5)
+        self.check_stays('has volume %s there' % self.theirs)
+
+    def test_device_of_a_server_that_lists_omit_stays(self):
+        self.cloud.stop(self.neighbour)
+        self.set_unit(self.neighbour, 5)
+        self.cloud.change(
+            self.neighbour, vm_state='soft-delete', hidden=True)
+        self.check_stays('has volume %s there' % self.theirs)
+
+    def test_device_goes_if_cinder_denies_the_row(self):
+        self.cloud.stop(self.neighbour)
+        self.set_unit(self.neighbour, 5)
+        self.cloud.lose_attachment(self.neighbour, self.theirs)
+        self.check_disconnected()
+
+    def test_device_stays_if_cinder_does_not_answer_about_the_row(self):
+        self.cloud.stop(self.neighbour)
+        self.set_unit(self.neighbour, 5)
+        row = self.cloud.row(self.neighbour, self.theirs)
+        self.cloud.lose_attachment(self.neighbour, self.theirs)
+        self.cloud.proxy.on(
+            'GET', f'/attachments/{row.attachment_id}', proxy.status(503))
+        self.check_stays('has volume %s there' % self.theirs)
+
+    def test_device_goes_if_the_neighbour_has_moved_away(self):
+        """On the other host the address is another disk's."""
+        self.cloud.lose_power(self.neighbour)
+        self.set_unit(self.neighbour, 5)
         self.cloud.change(self.neighbour, host='elsewhere')
         self.check_disconnected()
 
-    def test_live_migration_to_this_host(self):
-        """Wait: the neighbour's disks are here, but no row has the address."""
-        self.move(6, 'elsewhere', HERE)
-        self.check_undecided('is moving')
-        self.end(HERE)
-        self.check_disconnected()
 
-    def test_live_migration_to_this_host_of_an_evacuated_server(self):
-        """Ask for the migrations of this host, not of the server's node."""
-        values: dict[str, object] = {'node': THERE}
-        if 'compute_id' in objects.Instance.fields:
-            # Recent releases require it, with any value.
-            values['compute_id'] = 1
-        self.cloud.change(self.server, **values)
-        self.move(6, 'elsewhere', HERE)
-        self.check_undecided('is moving')
-
-    def test_live_migration_from_this_host(self):
-        """Wait: the neighbour's rows already hold the other host's address."""
-        self.move(6, HERE, 'elsewhere')
-        self.check_undecided('is moving')
-        self.end('elsewhere')
-        self.check_disconnected()
-
-    def test_cold_migration_to_this_host(self):
-        self.move(6, 'elsewhere', HERE, 'resize_prep')
-        self.check_undecided('is moving')
-
-    def begin_action(self, action):
-        """Begin an instance action of the neighbour."""
-        objects.InstanceAction.action_start(
-            self.cloud.nova.context(), self.neighbour.id, action)
-
-    def test_attach_in_flight(self):
-        """Wait: Nova connects first, and saves the address after that."""
-        row = self.remove_connection_info()
-        self.check_undecided('attached to')
-        self.age_mapping(row, OLDER_THAN_OPERATIONS)
-        # It may have waited for another operation on the neighbour.
-        self.begin_action('attach_volume')
-        self.check_undecided('attached to')
-        context = self.cloud.nova.context()
-        for record in (objects.InstanceActionEvent.event_start,
-                       objects.InstanceActionEvent.event_finish):
-            record(context, self.neighbour.id, 'compute_attach_volume')
-        self.check_disconnected()
-
-    def test_interrupted_attach_of_neighbour_is_undecided(self):
-        """Wait until the neighbour is stopped: its guest loses the disk."""
-        self.age_mapping(self.remove_connection_info(), OLDER_THAN_OPERATIONS)
-        self.begin_action('attach_volume')
-        self.check_undecided('attached to')
-        self.begin_action('stop')
-        self.check_disconnected()
-
-
-class MigratingNeighbourTest(NeighbourTestCase):
-    """A live migration, which connects volumes before the server moves."""
-
-    ARGUMENTS = {'hosts': (HERE, THERE)}
+class AttachTest(sharing.SharingTestCase):
+    """An attach or a swap of the neighbour: Nova saves the address last."""
 
     def setUp(self):
         super().setUp()
-        self.server = self.create_server(fixture.Disk(), root='volume',
-                                         host=HERE)
-        self.neighbour = self.cloud.attach_elsewhere(
-            self.server, self.server.volumes[0], host=THERE)
+        # Otherwise a thread that waits for os-brick's lock, which it has
+        # itself: the attach and the reboot are in one here.
+        self.useFixture(fixtures.MonkeyPatch(
+            'os_brick.initiator.utils.ISCSI_SUPPORTS_MANUAL_SCAN', True))
+        self.new = self.cloud.volume()
+        self.done = 0
 
-    def test_idle_on_another_host(self):
-        self.check_disconnected()
+    def during(self, act: Callable[[], object]) -> Callable[..., None]:
+        """Return a callback that acts, and checks that the neighbour keeps
+        what it has just connected.
+        """
+        def callback(*args: Any, **kwargs: Any) -> None:
+            self.start_recording()
+            act()
+            self.assertEqual(1, self.cloud.nova.connected[HERE][self.new])
+            self.done += 1
 
-    def test_busy_on_another_host(self):
-        self.cloud.change(self.neighbour, task_state='image_uploading')
-        self.check_disconnected()
+        return callback
 
-    def test_migrating_neighbour_is_undecided(self):
-        self.cloud.change(self.neighbour, task_state='migrating')
-        self.check_undecided('migrating')
-        self.cloud.change(self.neighbour, task_state=None)
-        self.check_disconnected()
+    def attach(self, act):
+        """Act while the disk is connected, and no row shows it."""
+        self.cloud.recorder.before(
+            recorder.GUEST, 'attach device', self.during(act))
+        self.cloud.attach(self.neighbour, self.new)
+        self.assertEqual(1, self.done)
+        self.assert_healthy(self.look(self.neighbour), self.new)
 
-    def test_never_connected_on_this_host(self):
-        """Disconnect it despite the neighbour's row: nothing else would."""
-        self.cloud.change(self.neighbour, host=HERE)
-        row = self.remove_connection_info()
-        self.check_undecided('attached to')
-        self.age_mapping(row, OLDER_THAN_OPERATIONS)
-        self.check_disconnected()
+    def reboot_without_the_disk(self):
+        self.cloud.reboot(self.server)
+        self.assertFalse(self.look(self.server).has_disk(self.volume))
 
-    # Lists of servers omit such a server, but its disks are connected.
+    def test_kept_disk_is_not_given(self):
+        sharing.give(self.cloud, self.server, self.volume, self.new)
+        self.attach(self.reboot_without_the_disk)
+        line, = self.log_lines(self.server, 'not-connected')
+        self.assertIn('Cinder has just given it', line.text)
 
-    def test_soft_deleted_on_this_host(self):
-        self.cloud.change(self.neighbour, host=HERE, vm_state='soft-delete')
-        self.check_left()
+    def test_kept_disk_is_not_given_if_cinder_does_not_answer(self):
+        sharing.give(self.cloud, self.server, self.volume, self.new)
 
-    def test_hidden_on_this_host(self):
-        self.cloud.change(self.neighbour, host=HERE, hidden=True)
-        self.check_left()
+        def reboot():
+            self.silence()
+            self.reboot_without_the_disk()
+            self.cloud.proxy.clear()
+
+        self.attach(reboot)
+
+    def test_removed_disk_is_not_disconnected(self):
+        sharing.give(self.cloud, self.server, self.volume, self.new)
+        self.cloud.lose_attachment(self.server, self.volume)
+        self.attach(self.reboot_without_the_disk)
+        left, = self.log_lines(self.server, 'still-connected')
+        self.assertIn('Cinder has just given it', left.text)
+
+    def test_delete_of_a_server_does_not_disconnect(self):
+        sharing.give(self.cloud, self.server, self.volume, self.new)
+        self.attach(lambda: self.cloud.delete(self.server))
+
+    def test_kept_disk_is_not_given_during_a_long_swap(self):
+        """Libvirt shows the new disk only as a mirror."""
+        sharing.give(self.cloud, self.server, self.volume, self.new)
+        self.useFixture(fixtures.MockPatchObject(
+            LibvirtDriver, '_swap_volume',
+            self.during(self.reboot_without_the_disk)))
+        # Later releases of Nova swap volumes for Cinder only.
+        self.cloud.proxy.on('GET', f'/volumes/{self.theirs}', proxy.rewrite(
+            lambda body: {'volume': {**body['volume'],
+                                     'migration_status': 'migrating'}}),
+            nth=1)
+        self.cloud.request(
+            'PUT', f'/servers/{self.neighbour.id}/os-volume_attachments/'
+            + self.theirs, {'volumeAttachment': {'volumeId': self.new}},
+            by=dataclasses.replace(self.cloud.admin,
+                                   project=self.cloud.owner.project))
+        self.assertEqual(1, self.done)
+
+
+class ArrivalTest(moving.MoveTestCase):
+    """A neighbour on its way to this host: it is there before its guest."""
+
+    def setUp(self):
+        super().setUp()
+        self.neighbour = self.healthy_server(root='image', disks=1)
+        self.theirs, = self.neighbour.volumes
+        self.server = self.create_server(scenario.BOOT_DISK, host=THERE)
+        self.volume, = self.server.volumes
+        sharing.give(self.cloud, self.server, self.volume, self.theirs)
+
+    def check_not_given(self, owner, name, action, is_evacuated=False):
+        """Check it while the neighbour arrives.
+
+        :param owner: the owner of the method that has to wait
+        :param name: its name
+        :param is_evacuated: its former host still has its disks
+        """
+        held = self.hold(owner, name)
+        self.begin(self.neighbour, action)
+        held.wait_until_reached()
+        self.begin(self.server, {'reboot': {'type': 'HARD'}})
+        self.wait_until(lambda: self.cloud.nova.instance(
+            self.server.id).task_state is None)
+        self.assertFalse(self.look(self.server).has_disk(self.volume))
+        held.end()
+        self.cloud.wait_until_idle(self.neighbour)
+        self.check_moved(self.neighbour, None, connected_before=is_evacuated)
+        line, = self.log_lines(self.server, 'not-connected')
+        self.assertIn('Cinder has just given it', line.text)
+
+    def test_live_migration_with_a_slow_port(self):
+        self.check_not_given(
+            LibvirtDriver, 'live_migration', moving.live_migration(THERE))
+
+    def test_unshelve(self):
+        self.shelve(self.neighbour)
+        self.go_down()
+        self.check_not_given(
+            resource_tracker.ResourceTracker, 'instance_claim',
+            {'unshelve': None})
+
+    def test_evacuation(self):
+        self.go_down()
+        self.check_not_given(
+            LibvirtDriver, 'spawn', moving.EVACUATION, is_evacuated=True)

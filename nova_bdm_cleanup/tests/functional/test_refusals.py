@@ -211,8 +211,10 @@ class WrongCinderTest(scenario.TwoDisks):
                     'code': 404, 'message': 'not found'}}))
         view = self.reboot(self.server)
         for volume in lost:
-            line, = self.assert_finding(
-                self.server, volume, ('WARNING', 'withheld', 'volume-missing'))
+            line, _ = self.assert_finding(
+                self.server, volume,
+                ('WARNING', 'withheld', 'volume-missing'),
+                ('WARNING', 'not-connected', 'volume-missing'))
             self.assertIn('(over-limit)', line.text)
         self.assert_nothing_done(view)
         self.cloud.proxy.clear()

@@ -27,3 +27,19 @@ class RootTest(scenario.ScenarioTestCase):
         self.check_kept(server, view, 'available')
         self.assert_removed(view, lost, 'volume-available')
         self.assert_healthy(view, kept)
+
+    def test_missing_root_is_not_given(self):
+        """The guest comes back without it, and is not repaired by that."""
+        server = self.create_server(fixture.Disk(), root='volume')
+        data, = server.volumes
+        self.cloud.lose_volume(server, server.root)
+        self.start_recording()
+        self.cloud.reboot(server)
+        view = self.cloud.look(server)
+        self.assertNotIn('connect', self.host_steps(server.root))
+        self.assertFalse(view.has_disk(server.root))
+        self.assertIsNotNone(view.block_device(server.root))
+        self.assert_finding(
+            server, server.root, ('ERROR', 'kept', 'root-volume-dangling'),
+            ('ERROR', 'not-connected', 'root-volume-dangling'))
+        self.assert_healthy(view, data)

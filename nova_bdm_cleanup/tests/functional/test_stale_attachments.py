@@ -25,7 +25,7 @@ class _StaleTestCase(scenario.TwoDisks):
     def check_left_on_host(self, volume, attachment):
         """Check that it is left: no row of Nova says how to disconnect it."""
         self.assertEqual([], self.host_steps(volume))
-        left, = self.log_lines(self.server, 'left')
+        left, = self.log_lines(self.server, 'still-connected')
         self.assertEqual((volume, attachment), (left.volume, left.attachment))
 
 

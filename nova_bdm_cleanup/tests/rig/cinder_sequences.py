@@ -65,6 +65,9 @@ SEQUENCES: Mapping[str, Sequence[Call]] = {
         ('reserve', 'a', ONE, 's'), ('connect', 'a', 'here'),
         ('connect', 'a', 'here'), ('complete', 'a'), ('connect', 'a', 'here'),
         ('begin_detaching', ONE), ('delete', 'a')],
+    'connected to another host': [
+        *_attached('a', ONE, 's', 'here'), ('connect', 'a', 'there'),
+        ('complete', 'a'), ('delete', 'a')],
     'another server is refused': [
         *_attached('a', ONE, 's', 'here'), ('reserve', 'b', ONE, 't'),
         ('create', 'b', ONE, 't', 'there'), ('delete_volume', ONE),

@@ -11,7 +11,6 @@ from collections.abc import Collection, Mapping, Sequence
 import contextlib
 import json
 from typing import Any
-from xml.sax import saxutils
 
 from nova import exception
 from nova.compute import power_state, task_states, vm_states
@@ -46,48 +45,31 @@ class HostFailure(Exception):
 
 
 class _Libvirt:
-    """The calls to libvirt that ``node.guests`` makes."""
+    """The calls to libvirt that the plugin makes."""
 
     def __init__(self, world: World, name: str) -> None:
         self._world = world
         self._name = name
 
-    def get_guest(self, instance: Any) -> _Domain:
+    def get_guest(self, instance: Any) -> _Guest:
         self._world.ask('asks libvirt for the guest', HostFailure, 'libvirt')
         self._world.changes(f'guest of {instance.uuid}')
         guest = self._world.hosts[self._name].guests.get(instance.uuid)
         if guest is None:
             raise exception.InstanceNotFound(instance_id=instance.uuid)
-        return _Domain(self._world, instance.uuid, guest)
+        return _Guest(guest)
 
     def delete_secret(self, usage_type: str, usage_id: str) -> None:
         pass
 
 
-class _Domain:
+class _Guest:
 
-    def __init__(self, world: World, server: str, guest: Guest) -> None:
-        self._world = world
-        self._server = server
+    def __init__(self, guest: Guest) -> None:
         self._guest = guest
 
     def is_active(self) -> bool:
         return self._guest.is_running
-
-    def get_xml_desc(self, dump_inactive: bool = False) -> str:
-        disks = ''.join(
-            '<disk type="block" device="disk"><driver name="qemu" type="raw"/>'
-            f'<source dev="{saxutils.escape(path_of(disk.number))}"/>'
-            f'<target dev="{name[5:]}" bus="virtio"/>'
-            f'<serial>{saxutils.escape(disk.serial)}</serial></disk>'
-            for name, disk in self._guest.disks.items())
-        return f'<domain type="kvm"><devices>{disks}</devices></domain>'
-
-    def detach_device(self, conf: Any, persistent: bool = False) -> None:
-        name = conf.target_dev
-        with self._world.attempt(f'takes {name} out of the definition',
-                                 HostFailure):
-            self._guest.disks.pop(f'/dev/{name}', None)
 
 
 def path_of(number: int) -> str:
@@ -99,18 +81,21 @@ class Driver(LibvirtDriver):
 
     def __init__(self, world: World, name: str) -> None:
         self._world = world
-        self._name = name
+        self.host = name
         self._host = _Libvirt(world, name)
 
     @property
     def _model_host(self) -> Host:
-        self._world.changes(f'units of {self._name}')
-        return self._world.hosts[self._name]
+        self._world.changes(f'units of {self.host}')
+        return self._world.hosts[self.host]
 
     def _guest(self, instance: Any) -> Guest:
+        guests = self._world.hosts[self.host].guests
         self._world.changes(f'guest of {instance.uuid}')
-        return self._world.hosts[self._name].guests.setdefault(
-            instance.uuid, Guest())
+        if instance.uuid not in guests:
+            self._world.changes('guests')
+            guests[instance.uuid] = Guest()
+        return guests[instance.uuid]
 
     def is_running(self, instance: Any) -> bool:
         return self._guest(instance).is_running
@@ -130,12 +115,12 @@ class Driver(LibvirtDriver):
                  connection_info: Mapping[str, Any]) -> None:
         number = number_of(connection_info)
         self._world.step(f'connects unit {number}')
-        properties.check_users(self._world, self._name, instance.uuid, number,
+        properties.check_users(self._world, self.host, instance.uuid, number,
                                'no-address-of-a-running-guest', 'is connected')
         with self._world.part_of(connection_info['serial']):
             if (number not in self._model_host.devices
                     and self._world.cinder.back_end.read(
-                        self._name, number) is None):
+                        self.host, number) is None):
                 raise HostFailure(f'there is no unit {number}')
         self._model_host.devices.setdefault(number, set()).add(instance.uuid)
 
@@ -145,8 +130,10 @@ class Driver(LibvirtDriver):
             destroy_secrets: bool = True, force: bool = False) -> None:
         number = number_of(connection_info)
         with self._world.attempt(f'disconnects unit {number}', HostFailure):
-            properties.check_disconnect(self._world, self._name, instance.uuid,
-                                        number)
+            # Of a disconnect that was noted the server is not known.
+            properties.check_disconnect(
+                self._world, self.host, instance.uuid if instance else '',
+                number)
             self._model_host.devices.pop(number, None)
 
     def disconnect_all(self, instance: Any, disks: Disks) -> None:
@@ -156,20 +143,20 @@ class Driver(LibvirtDriver):
     def attach_volume(self, context: Any, connection_info: Mapping[str, Any],
                       instance: Any, mountpoint: str, **_: Any) -> None:
         self._world.reads(f'guest of {instance.uuid}')
-        if instance.uuid not in self._world.hosts[self._name].guests:
+        if instance.uuid not in self._world.hosts[self.host].guests:
             raise HostFailure(f'{instance.uuid} is not on this host')
         self._connect(instance, connection_info)
         self._world.step(f'plugs {mountpoint} into the guest')
         self._guest(instance).disks[mountpoint] = Disk(
             connection_info['serial'], number_of(connection_info))
         properties.check_opened_disk(
-            self._world, self._name, instance.uuid, mountpoint)
+            self._world, self.host, instance.uuid, mountpoint)
 
     def detach_volume(self, context: Any, connection_info: Mapping[str, Any],
                       instance: Any, mountpoint: str, **_: Any) -> None:
         self._world.step(f'unplugs {mountpoint} from the guest')
         self._world.changes(f'guest of {instance.uuid}')
-        guest = self._world.hosts[self._name].guests.get(instance.uuid)
+        guest = self._world.hosts[self.host].guests.get(instance.uuid)
         if guest is not None:
             guest.disks.pop(mountpoint, None)
         self._disconnect_volume(context, connection_info, instance)
@@ -180,8 +167,13 @@ class Driver(LibvirtDriver):
         self._connect(instance, new)
         self._world.step(f'copies {mountpoint} to another unit')
         disk = self._guest(instance).disks.get(mountpoint)
-        if disk is None or not self.is_running(instance):
+        if disk is None:
+            # Nova leaves the new device.
+            self._world.forgotten_devices.add(number_of(new))
             raise HostFailure(f'the guest has no {mountpoint} to copy')
+        if not self.is_running(instance):
+            self._disconnect_volume(context, new, instance)
+            raise HostFailure('the guest is off')
         # The definition keeps the serial of the first volume.
         self._guest(instance).disks[mountpoint] = Disk(
             disk.serial, number_of(new))
@@ -209,7 +201,7 @@ class Driver(LibvirtDriver):
         guest = self._guest(instance)
         self._world.step('starts the guest')
         self._world.changes(f'guest of {instance.uuid}')
-        if guest is not self._world.hosts[self._name].guests.get(
+        if guest is not self._world.hosts[self.host].guests.get(
                 instance.uuid):
             raise HostFailure('the guest is gone')
         guest.disks = {
@@ -219,7 +211,7 @@ class Driver(LibvirtDriver):
         self._world.hanging.discard(instance.uuid)
         for name in guest.disks:
             properties.check_opened_disk(
-                self._world, self._name, instance.uuid, name)
+                self._world, self.host, instance.uuid, name)
 
     # Moves
 
@@ -244,7 +236,7 @@ class Driver(LibvirtDriver):
 
     def undefine(self, instance: Any) -> None:
         self._world.changes(f'guest of {instance.uuid}', 'guests')
-        self._world.hosts[self._name].guests.pop(instance.uuid, None)
+        self._world.hosts[self.host].guests.pop(instance.uuid, None)
 
 
 class _Network:
@@ -257,8 +249,8 @@ class _Network:
             raise HostFailure('Neutron does not answer')
 
 
-class _Volumes:
-    """Nova's client for Cinder, as the plugin uses it."""
+class Volumes:
+    """Nova's client for Cinder, as nova-compute uses it."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -272,12 +264,42 @@ class _Volumes:
             raise exception.VolumeNotFound(volume_id=volume) from None
         return {'id': volume, 'shared_targets': True, 'service_uuid': 'array'}
 
+    def attachment_create(self, ctx: Any, volume_id: str, instance_id: str,
+                          connector: Mapping[str, str] | None = None
+                          ) -> dict[str, Any]:
+        cinder = self._world.cinder
+        return self._attachment(
+            cinder.create(volume_id, instance_id, connector['host'])
+            if connector else cinder.reserve(volume_id, instance_id))
+
+    def attachment_update(self, ctx: Any, attachment_id: str,
+                          connector: Mapping[str, str]) -> dict[str, Any]:
+        self._world.cinder.connect(attachment_id, connector['host'])
+        return self._attachment(attachment_id)
+
+    def attachment_delete(self, ctx: Any, attachment_id: str) -> None:
+        self._world.cinder.delete(attachment_id)
+
+    def initialize_connection(self, ctx: Any, volume_id: str,
+                              connector: Mapping[str, str]) -> dict[str, Any]:
+        raise NotImplementedError('only before Queens')
+
+    def _attachment(self, attachment: str) -> dict[str, Any]:
+        """Return an attachment as Nova translates it."""
+        found = self._world.cinder.attachments[attachment]
+        return {
+            'id': attachment, 'volume_id': found.volume,
+            'connection_info': {} if found.host is None else dict(
+                json.loads(connection(found.volume, found.number, found.host)),
+                instance=found.server)}
+
 
 class Manager:
     """Nova's ComputeManager before 2023.2, without moves."""
 
-    #: The class of its virt driver.
+    #: The classes of its virt driver and of its client for Cinder.
     driver_class = Driver
+    volumes_class = Volumes
     #: Task states of reboots that it resumes at its start if the guest is off.
     _RESUMED_REBOOTS: Sequence[str] = (
         task_states.REBOOT_STARTED, task_states.REBOOT_STARTED_HARD)
@@ -288,7 +310,7 @@ class Manager:
         self.host = host
         self.driver: Any = self.driver_class(world, host)
         self.network_api = _Network(world)
-        self.volume_api = _Volumes(world)
+        self.volume_api: Any = self.volumes_class(world)
 
     # A reboot
 
@@ -376,12 +398,20 @@ class Manager:
         info.
         """
         self._world.step(f'has Cinder export {volume} to {self.host}')
-        return connection(volume, self._world.cinder.connect(
-            attachment, self.host), self.host)
+        return self._update_attachment(volume, attachment)
+
+    def _update_attachment(self, volume: str, attachment: str) -> str:
+        answer = self.volume_api.attachment_update(
+            self._context, attachment, {'host': self.host})
+        return connection(
+            volume, number_of(answer['connection_info']), self.host)
 
     def _complete(self, volume: str, attachment: str) -> None:
         self._world.step(f'tells Cinder that {volume} is attached')
         self._world.cinder.complete(attachment)
+
+    def _delete_attachment(self, attachment: str | None) -> None:
+        self.volume_api.attachment_delete(self._context, attachment)
 
     def attach_volume(self, server: str, row: RowObject,
                       action: ServerAction) -> None:
@@ -398,7 +428,7 @@ class Manager:
                 except (HostFailure, model.CinderError,
                         exception.BDMNotFound):
                     with contextlib.suppress(model.CinderError):
-                        world.cinder.delete(attachment)
+                        self._delete_attachment(attachment)
                     row.destroy()
                     result = 'Error'
                 else:
@@ -418,7 +448,7 @@ class Manager:
                         row.device_name)
                     world.step(f'has Cinder delete {row.attachment_id}')
                     with contextlib.suppress(model.CinderError):
-                        world.cinder.delete(row.attachment_id)
+                        self._delete_attachment(row.attachment_id)
                     world.attached[server, volume] = False
                     RowObject(world, row).destroy()
 
@@ -444,11 +474,11 @@ class Manager:
             # The guest was just powered off, or did not have the disk.
             world.step(f'gives up the swap for {new}')
             world.cinder.roll_detaching(row.volume_id)
-            world.cinder.delete(attachment)
+            self._delete_attachment(attachment)
             return False
         self._complete(new, attachment)
         world.step(f'has Cinder delete {former}')
-        world.cinder.delete(former)
+        self._delete_attachment(former)
         RowObject(world, row).save(
             volume_id=new, attachment_id=attachment, connection_info=info)
         world.attached[record.uuid, new] = True

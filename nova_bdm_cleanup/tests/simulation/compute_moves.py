@@ -22,7 +22,7 @@ from nova_bdm_cleanup.tests.simulation import (
 )
 from nova_bdm_cleanup.tests.simulation.compute import Disks, HostFailure
 from nova_bdm_cleanup.tests.simulation.nova import Instance, Mappings
-from nova_bdm_cleanup.tests.simulation.world import connection, HERE, number_of
+from nova_bdm_cleanup.tests.simulation.world import HERE, number_of
 
 #: Failures of Nova's own part of an operation.
 _FAILURES = (HostFailure, model.CinderError, exception.BDMNotFound)
@@ -148,9 +148,8 @@ class Manager26(compute.Manager):
         properties.check_connection(self._world, self._world.rows[row.uuid])
         self._mark_in_operation(instance.uuid)
         with self._world.part_of(row.volume_id):
-            number = self._world.cinder.connect(row.attachment_id, self.host)
-            row.save(connection_info=connection(
-                row.volume_id, number, self.host))
+            row.save(connection_info=self._update_attachment(
+                row.volume_id, row.attachment_id))
 
     def _mark_in_operation(self, server: str) -> None:
         """Mark its volumes: after a kill they have no connection."""
@@ -170,11 +169,12 @@ class Manager26(compute.Manager):
         properties.check_reservation(world, world.rows[row.uuid])
         self._mark_in_operation(instance.uuid)
         with world.part_of(row.volume_id):
-            made = world.cinder.reserve(row.volume_id, instance.uuid)
+            made = self.volume_api.attachment_create(
+                self._context, row.volume_id, instance.uuid)['id']
             world.step(f'has Cinder delete {row.attachment_id}')
             # A missing attachment is no error.
             with contextlib.suppress(model.NotFound):
-                world.cinder.delete(row.attachment_id)
+                self._delete_attachment(row.attachment_id)
             row.save(attachment_id=made)
 
     def confirm_resize(self, instance: Instance) -> None:
@@ -333,7 +333,7 @@ class Manager26(compute.Manager):
         self.driver.disconnect_all(instance, disks)
         for row in _attached(source_bdms):
             with contextlib.suppress(model.NotFound):
-                self._world.cinder.delete(row.attachment_id)
+                self._delete_attachment(row.attachment_id)
 
     # Delete
 
@@ -352,7 +352,7 @@ class Manager26(compute.Manager):
         for row in _attached(bdms):
             self._world.step(f'has Cinder delete {row.attachment_id}')
             with contextlib.suppress(model.CinderError):
-                self._world.cinder.delete(row.attachment_id)
+                self._delete_attachment(row.attachment_id)
 
     # The start of nova-compute
 

@@ -17,12 +17,15 @@ import functools
 from typing import Any
 from unittest import mock
 
-from nova_bdm_cleanup.node import instance_cleanup
+from nova_bdm_cleanup.node import connections, instance_cleanup
+from nova_bdm_cleanup.node.cleanup import actions
 from nova_bdm_cleanup.node.cleanup.actions import Actions
 from nova_bdm_cleanup.node.cleanup.cleaner import Cleaner
 from nova_bdm_cleanup.node.hooks.operation import Operation
 from nova_bdm_cleanup.node.instance import NovaInstance
 from nova_bdm_cleanup.node.neighbours import Neighbours
+from nova_bdm_cleanup.rules import addresses
+from nova_bdm_cleanup.rules.facts import Claimant, InCinder, Plan
 from nova_bdm_cleanup.tests.simulation import (
     known_violations,
     ports,
@@ -110,11 +113,11 @@ def search_for(fault: Fault,
 # The looks
 
 
-def _forget_first_look(original: Any, self: Any, first: Any) -> Any:
-    found = original(self, first)
-    if self.unanswered:
-        return dataclasses.replace(found, not_connected={})
-    return found
+def _forget_first_look(original: Any, self: Any, plan: Plan,
+                       error: Exception) -> Plan:
+    return Plan(tuple(
+        dataclasses.replace(finding, address='', in_cinder=InCinder.ATTACHED)
+        for finding in original(self, plan, error).findings))
 
 
 def _off(original: Any, self: Any) -> bool:
@@ -124,12 +127,12 @@ def _off(original: Any, self: Any) -> bool:
 # The order of the steps
 
 
-def _record_later(original: Any, self: Any, found: Any) -> Any:
+def _record_later(original: Any, self: Any, plan: Plan) -> Any:
     """Record the plan after the actions."""
     begin, later = self.journal.begin, mock.Mock(id='entry')
     with mock.patch.object(self.journal, 'begin', lambda *_, **__: later):
-        result = original(self, found)
-    begin(self._record(found.plan), [], server=self.server.uuid)
+        result = original(self, plan)
+    begin(self._record(plan), [], server=self.server.uuid)
     return result
 
 
@@ -140,7 +143,7 @@ def _claim_later(original: Any, self: Any) -> None:
 
 
 def _cinder_first(original: Any, self: Any, finding: Any, bdm: Any) -> None:
-    for attachment in finding.left_over:
+    for attachment in finding.dependent:
         self._delete(finding, attachment)
     original(self, finding, bdm)
 
@@ -154,11 +157,35 @@ def _keep_guard(original: Any, self: Any, volume: str) -> Any:
 # The other servers of the host, and the addresses
 
 
-def _believe_denial(original: Any, self: Any, *args: Any) -> Any:
-    """Take each other guest for off, and each row for old."""
-    return {uuid: [dataclasses.replace(c, may_run=False, is_young=False)
-                   for c in claims]
-            for uuid, claims in original(self, *args).items()}
+def _believe_rows(original: Any, *args: Any) -> Any:
+    """Leave out the guests: Cinder decides whether a row counts."""
+    return (claim for claim in original(*args)
+            if claim.claimant is not Claimant.GUEST)
+
+
+def _believe_silence(original: Any, *args: Any) -> Any:
+    """Leave out that the guests or the rows could not be read."""
+    found = original(*args)
+    return dataclasses.replace(found, others={
+        uuid: tuple(claim for claim in claims if claim.claimant not in (
+            Claimant.ANY_GUEST, Claimant.ANY_ROW))
+        for uuid, claims in found.others.items()})
+
+
+def _believe_attached(original: Any, plan: Plan, *args: Any) -> Plan:
+    """Ask for no claims on a disk that Cinder says is attached."""
+    return Plan(tuple(
+        before if before.in_cinder is InCinder.ATTACHED else after
+        for before, after in zip(
+            plan.findings, original(plan, *args).findings)))
+
+
+def _remember_nothing(original: Any, *args: Any) -> tuple[()]:
+    return ()
+
+
+def _announce_nothing(original: Any, *args: Any) -> Any:
+    return contextlib.nullcontext()
 
 
 def _skip(original: Any, *args: Any) -> None:
@@ -170,16 +197,10 @@ def _skip(original: Any, *args: Any) -> None:
 
 def _take_out_first(original: Any, self: Any, instance: Any,
                     bdms: Any) -> None:
-    """Take what dangled at the first look out of Nova's list."""
-    first = self._looks.get(instance.uuid)
-    original(self, instance, bdms)
-    if first is not None:
-        instance_cleanup.take_out(bdms, {
-            f.bdm.uuid for f in first.found.plan.findings if f.is_removal})
-
-
-def _forget(original: Any, *args: Any) -> bool:
-    return False
+    """Take all that dangles out of Nova's list, removed or not."""
+    outcome = self.cleanup(instance).run(bdms)
+    instance_cleanup.take_out(bdms, {
+        f.bdm.uuid for f in outcome.plan.findings if f.bdm and f.is_removal})
 
 
 def _lock_again(original: Any, self: Any, bdms: Any) -> Any:
@@ -197,7 +218,7 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
           'Cinder does not answer the second look, and the guest is started '
           'with the disk of another server.',
           'own-volumes-only', 'reboot-missing-foreign-writes',
-          ((Cleaner, '_look_again', _forget_first_look),)),
+          ((Cleaner, '_withheld', _forget_first_look),)),
     Fault('running-guest-not-asked',
           'A disk is disconnected while a guest that should be off has it.',
           'device-before-row', 'evacuate-isolated-available',
@@ -211,7 +232,7 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
           ((Cleaner, '_act', _record_later),)),
     Fault('claim-after-power-off',
           'After a crash between the two, Nova leaves the server off.',
-          'starts-after-a-kill', 'reboot-available-nova26',
+          'starts-after-a-kill', 'reboot-missing-nova26',
           ((Actions, 'power_off', _claim_later),)),
     Fault('cinder-before-row',
           'Cinder attaches a volume to another server, and Nova would '
@@ -227,12 +248,26 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
     Fault('denial-believed',
           "A guest loses a disk because Cinder's record of it was reset.",
           'devices-of-running-guests-stay', 'address-start',
-          ((Neighbours, '_claims', _believe_denial),)),
+          ((Neighbours, '_claims', _believe_rows),)),
+    Fault('unread-is-no-claim',
+          'A guest loses its disk since Nova or libvirt does not answer.',
+          'healthy-disks-stay', 'reboot-missing-remote-arrives',
+          ((actions, 'claims_on', _believe_silence),)),
+    Fault('attached-decides',
+          'A member of the project writes an attachment, and another guest '
+          'loses its disk.',
+          'healthy-disks-stay', 'address-reboot',
+          ((addresses, 'judged', _believe_attached),)),
     Fault('attach-not-seen',
           'A disk is disconnected that is being connected for another '
           'server.',
           'healthy-disks-stay', 'reboot-missing-neighbour-attaches',
-          ((Neighbours, '_check_attaches', _skip),)),
+          ((connections, 'under_way', _remember_nothing),)),
+    Fault('attach-does-not-wait',
+          'A disk is disconnected that another server got after the last '
+          'question.',
+          'healthy-disks-stay', 'reboot-missing-neighbour-attaches',
+          ((connections, 'disconnecting', _announce_nothing),)),
 
     # Moves
     Fault('removed-disk-moves',
@@ -243,7 +278,7 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
     Fault('neighbour-forgotten',
           'A migration disconnects the disk of another guest.',
           'healthy-disks-stay', 'migrate-beside',
-          ((Operation, 'keeps_connected', _forget),)),
+          ((actions, 'claim_on', _skip),)),
     Fault('left-out-without-removal',
           'The mapping of a disk stays behind when the server is migrated.',
           'ends-as-without-the-plugin', 'circumstances-migrate',

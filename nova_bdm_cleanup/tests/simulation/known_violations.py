@@ -25,20 +25,6 @@ class KnownViolation(NamedTuple):
 
 
 KNOWN_VIOLATIONS: dict[str, KnownViolation] = {
-    # A risk that the documentation names.  A repair would need os-brick's lock
-    # of the back end, and for a deleted volume its back end is not known.
-    'address-in-no-row-yet': KnownViolation(
-        ('healthy-disks-stay', 'devices-of-running-guests-stay'),
-        properties.BEGAN_LATER,
-        'a neighbour gets the address of the disk that is just being '
-        'disconnected'),
-    # The same with a longer window: Nova's driver disconnects the disk after
-    # it has waited for the guest to shut down.
-    'address-taken-while-the-guest-shuts-down': KnownViolation(
-        ('healthy-disks-stay', 'devices-of-running-guests-stay',
-         'no-address-of-a-running-guest'), properties.WHILE_MOVING,
-        'a neighbour gets the address of the disk before a move disconnects '
-        'it, or the driver connects it'),
     # A fault of Nova: the guest runs where Nova does not expect it.
     'evacuated-by-a-nova-that-died': KnownViolation(
         ('one-host-only',), properties.HALF_MOVED,
@@ -58,27 +44,30 @@ KNOWN_VIOLATIONS: dict[str, KnownViolation] = {
         ('one-host-only',), properties.DELETED,
         'the server was deleted in a move, and Nova uses the mappings that '
         'it read before'),
-    # Cinder does not answer, so the rows alone decide, and an attach in
-    # progress must not keep every disk of the host from its guest.
-    'address-in-no-row-yet-and-cinder-silent': KnownViolation(
-        ('no-address-of-a-running-guest', 'devices-of-running-guests-stay'),
-        properties.SILENT,
-        'while Cinder does not answer, a disk is connected whose address a '
-        'neighbour is just getting'),
-    # What is not known is left to Nova.
-    'disconnect-that-waited-in-vain': KnownViolation(
-        ('healthy-disks-stay', 'devices-of-running-guests-stay'),
-        properties.WAITED_IN_VAIN,
-        'a disconnect has waited until the deadline for a neighbour that may '
-        'be getting the address of the disk'),
-    # Cinder says that the disk is healthy, so nothing is removed, and nothing
-    # waits.  Nova without the plugin connects it, too.
-    'detached-within-the-lag': KnownViolation(
-        ('healthy-disks-stay', 'own-volumes-only',
-         'no-address-of-a-running-guest', 'devices-of-running-guests-stay'),
-        properties.LAGGED,
-        'a volume was detached and attached to a neighbour so recently that '
-        'reads of Cinder that lag still show it attached to the server'),
+    # Only the memory of nova-compute has such an address.
+    'forgotten-by-a-killed-nova-compute': KnownViolation(
+        ('healthy-disks-stay', 'devices-of-running-guests-stay',
+         'no-address-of-a-running-guest'), properties.FORGOTTEN,
+        'nova-compute was killed between the answer of Cinder with an address '
+        'and the guest or the row that shows it, and the address is '
+        'disconnected'),
+    # Only a disk of which Cinder shows no attachment, and which is given all
+    # the same: it is the root, a limit keeps it, or Cinder does not answer.
+    'taken-after-the-last-question': KnownViolation(
+        ('healthy-disks-stay', 'devices-of-running-guests-stay',
+         'no-address-of-a-running-guest'), properties.TAKEN_LATER,
+        'the guest is given a disk whose address nobody claimed, and another '
+        'server gets the address before the driver connects it'),
+    # The guest gets nothing that it did not have before.
+    'open-when-the-operation-began': KnownViolation(
+        ('healthy-disks-stay',), properties.OPEN,
+        'Cinder does not answer, and the guest keeps a disk that is that of '
+        'another server, which is off'),
+    # The operator has reset the records of Cinder; as with Nova alone.
+    'export-without-a-record': KnownViolation(
+        ('own-volumes-only',), properties.LEFT_EXPORT,
+        'the array still exports a volume whose records were reset, by an '
+        'address that a mapping of another volume has'),
     # Only the clock tells how old a record is.
     'clock-ahead-while-reads-lag': KnownViolation(
         ('healthy-disks-stay',), properties.AHEAD,

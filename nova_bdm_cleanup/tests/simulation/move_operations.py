@@ -50,7 +50,6 @@ class Cloud(operations.Operations):
             if properties.is_healthy(self.world, row))
         if task_state is not None:
             self.world.change_server(server, task_state=task_state)
-        self.world.moves_began[server] = self.world.tick()
         return record
 
     # Resize and cold migration

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import copy
-import dataclasses
 from typing import Any
 
 from nova import exception
@@ -185,15 +184,9 @@ class Instances:
     """``InstanceList``."""
 
     @staticmethod
-    def get_by_host(context: Context, host: str,
-                    expected_attrs: Sequence[str] = ()) -> list[Instance]:
-        world = context.read('reads the servers of the host')
-        return [Instance(world, server) for server in world.servers_of(host)]
-
-    @staticmethod
     def get_uuids_by_host(context: Context, host: str) -> list[str]:
-        return [i.__dict__['uuid']
-                for i in Instances.get_by_host(context, host)]
+        world = context.read('reads the servers of the host')
+        return [server.uuid for server in world.servers_of(host)]
 
     @staticmethod
     def get_by_filters(context: Context, filters: Mapping[str, Any],
@@ -202,30 +195,8 @@ class Instances:
         return [Instance(world, world.server(s)) for s in world.servers]
 
 
-@dataclasses.dataclass
-class ComputeNode:
-    hypervisor_hostname: str
-
-
-class ComputeNodes:
-    """``ComputeNodeList``: each host has one node, with its name."""
-
-    @staticmethod
-    def get_all_by_host(context: Context, host: str) -> list[ComputeNode]:
-        return [ComputeNode(host)]
-
-
 class Migrations:
     """``MigrationList``."""
-
-    @staticmethod
-    def get_in_progress_by_host_and_node(context: Context, host: str,
-                                         node: str) -> list[Migration]:
-        world = context.read('reads the migrations of the host')
-        world.reads('migrations')
-        return [record for record in world.migration_records
-                if node == host and host in world.migrations.get(
-                    record.instance_uuid, ())]
 
     @staticmethod
     def get_by_filters(context: Context,
@@ -247,18 +218,6 @@ class Actions:
         world = context.read('reads the actions of the server')
         world.reads('actions')
         return [s for s in world.actions if s.instance_uuid == uuid]
-
-
-class Action:
-    """``InstanceAction``: the operation of a move."""
-
-    @staticmethod
-    def get_by_request_id(context: Context, uuid: str, request_id: str
-                          ) -> ServerAction | None:
-        world = context.read('reads the action of the request')
-        began = world.moves_began.get(uuid)
-        return None if began is None else ServerAction(
-            0, uuid, 'migrate', began)
 
 
 class Events:
@@ -286,8 +245,6 @@ class Objects:
     InstanceList = Instances
     BlockDeviceMappingList = Mappings
     MigrationList = Migrations
-    ComputeNodeList = ComputeNodes
-    InstanceAction = Action
     InstanceActionList = Actions
     InstanceActionEventList = Events
     InstanceActionEvent = Event

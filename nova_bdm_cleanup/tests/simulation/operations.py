@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import contextlib
+import dataclasses
 import datetime
 from typing import Any
 
@@ -26,7 +27,9 @@ from nova_bdm_cleanup.tests.simulation.world import (
     COMPUTE,
     COMPUTES,
     connection,
+    Disk,
     HERE,
+    number_of,
     Server,
     THERE,
     World,
@@ -122,6 +125,7 @@ class Operations:
         """Power a host off: it loses its guests and devices."""
         host_state = self.world.hosts[host]
         host_state.devices.clear()
+        self.world.notes[host].clear()
         for guest in host_state.guests.values():
             guest.is_running = False
         if host == HERE:
@@ -293,22 +297,30 @@ class Operations:
         for row in world.volumes_of(server):
             volume = row.volume_id
             world.step(f'connects {volume} on {target}')
-            attachment = world.cinder.create(volume, server, target)
-            number = world.cinder.attachments[attachment].number
+            with world.acting_on(target):
+                answer = self.hosts[target].volume_api.attachment_create(
+                    Context(world), volume, server, {'host': target})
+            attachment = answer['id']
+            number = number_of(answer['connection_info'])
             world.changes(f'units of {target}')
             world.hosts[target].devices.setdefault(number, set()).add(server)
             RowObject(world, row).save(
                 attachment_id=attachment,
                 connection_info=connection(volume, number, target))
             world.cinder.complete(attachment)
+        world.step(f'the guest of {server} comes to {target}')
+        world.changes('guests', f'guest of {server}')
+        guest = world.hosts[source].guests[server]
+        world.hosts[target].guests[server] = dataclasses.replace(
+            guest, disks={
+                row.device_name: Disk(row.volume_id, row.number)
+                for row in world.volumes_of(server)})
         world.step(f'the guest of {server} continues on {target}')
         world.changes('guests', f'guest of {server}')
-        guest = world.hosts[source].guests.pop(server)
-        for row in world.volumes_of(server):
-            guest.disks[row.device_name].number = row.number
-        world.hosts[target].guests[server] = guest
-        self.hosts[source]._post_live_migration(
-            Context(world), self._instance(server), former)
+        del world.hosts[source].guests[server]
+        with world.acting_on(source):
+            self.hosts[source]._post_live_migration(
+                Context(world), self._instance(server), former)
         world.step(f'{server} is on {target} now')
         world.change_server(server, host=target, task_state=None)
         world.allocate(server, target)
@@ -355,7 +367,7 @@ class Operations:
 
     def write_attachment(self, volume: str, server: str,
                          host: str | None = None) -> None:
-        """Create an attachment of a tenant's volume for any server."""
+        """Create an attachment for any server, as any member may."""
         world = self.world
         world.step(f'creates an attachment of {volume} for {server}')
         world.unchecked_volumes.add(volume)
@@ -364,6 +376,19 @@ class Operations:
             if host:
                 world.step(f'gives it a connector of {host}')
                 world.cinder.connect(attachment, host)
+                world.step('says that it is complete')
+                world.cinder.complete(attachment)
+
+    def update_attachment(self, volume: str, attachment: str, host: str
+                          ) -> None:
+        """Give an attachment another connector, as any member may."""
+        world = self.world
+        world.step(f'gives {attachment} a connector of {host}')
+        world.unchecked_volumes.add(volume)
+        with contextlib.suppress(model.CinderError):
+            world.cinder.connect(attachment, host)
+            world.step('says that it is complete')
+            world.cinder.complete(attachment)
 
     # The end
 

@@ -23,18 +23,22 @@ import urllib.parse
 
 from nova.compute import manager as nova_manager
 from nova.virt.libvirt import driver as libvirt_driver
+from nova.volume import cinder as nova_cinder
 
 from nova_bdm_cleanup.node import (
+    connections,
     credentials,
     devices,
+    domains,
     instance,
     instance_cleanup,
+    late_disconnects,
     neighbours,
     operations,
     options,
     process_record,
 )
-from nova_bdm_cleanup.node.cleanup import cleaner, log_lines
+from nova_bdm_cleanup.node.cleanup import actions, cleaner, log_lines
 from nova_bdm_cleanup.node.cleanup.triggers import Mode
 from nova_bdm_cleanup.node.hooks import (
     evacuation,
@@ -44,10 +48,11 @@ from nova_bdm_cleanup.node.hooks import (
     wrapping,
 )
 from nova_bdm_cleanup.node.hooks.operation import Operation
+from nova_bdm_cleanup.node.store import disconnects
 from nova_bdm_cleanup.node.store.journal import LimitReached
 from nova_bdm_cleanup.openstack import api, cinder, errors
 from nova_bdm_cleanup.openstack.deadline import TimedOut
-from nova_bdm_cleanup.rules.facts import Plan
+from nova_bdm_cleanup.rules.facts import Address, Plan
 from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.tests.simulation import (
     cinder as model,
@@ -55,7 +60,11 @@ from nova_bdm_cleanup.tests.simulation import (
     compute_moves,
     properties,
 )
-from nova_bdm_cleanup.tests.simulation.nova import DatabaseFailure, Objects
+from nova_bdm_cleanup.tests.simulation.nova import (
+    Context,
+    DatabaseFailure,
+    Objects,
+)
 from nova_bdm_cleanup.tests.simulation.scheduler import Violation
 from nova_bdm_cleanup.tests.simulation.world import (
     BEFORE,
@@ -92,6 +101,9 @@ class Deadline:
     def check(self, what: str) -> None:
         if not self.remaining:
             raise TimedOut(what)
+
+    def extend(self, seconds: float) -> None:
+        pass
 
     def exceeded(self, what: str) -> TimedOut:
         self.remaining = 0.0
@@ -182,7 +194,8 @@ class Api:
             'id': attachment.id, 'volume_id': attachment.volume,
             'instance': attachment.server, 'status': attachment.status,
             'attached_at': _time(attachment.attached_at),
-            'connection_info': {'target_lun': attachment.number}
+            'connection_info': {'target_iqn': model.TARGET,
+                                'target_lun': attachment.number}
             if attachment.host else {}}
 
     def delete(self, path: str) -> Any:
@@ -243,6 +256,31 @@ class Journal:
         return self._world.entries[-1]
 
 
+class Notes:
+    """The notes of suppressed disconnects of one host."""
+
+    def __init__(self, world: World, host: str) -> None:
+        self._world = world
+        self._notes = world.notes[host]
+
+    def note(self, server: str, volume: str | None,
+             connection_info: Mapping[str, Any]) -> None:
+        identities = devices.unique_devices(connection_info)
+        found = disconnects.Suppressed(
+            server, volume, connection_info, identities)
+        if identities and found not in self._notes:
+            self._world.changes('notes')
+            self._notes.append(found)
+
+    def pending(self) -> Sequence[disconnects.Suppressed]:
+        self._world.reads('notes')
+        return tuple(self._notes)
+
+    def done(self, note: disconnects.Suppressed) -> None:
+        self._world.changes('notes')
+        self._notes.remove(note)
+
+
 class Harness:
     """The world of the current run, with the plugin installed on it."""
 
@@ -264,8 +302,10 @@ class Harness:
         if self._installed != (release, triggers):
             installation.uninstall()
             libvirt_driver.LibvirtDriver = _copy(compute.Driver)
+            nova_cinder.API = _copy(compute.Volumes)
             self._manager = _copy(compute_moves.MANAGERS[release])
             self._manager.driver_class = libvirt_driver.LibvirtDriver
+            self._manager.volumes_class = nova_cinder.API
             nova_manager.ComputeManager = self._manager
             installation.install(options.triggers_of(triggers))
             self._installed = release, triggers
@@ -278,6 +318,19 @@ class Harness:
         number = number_of(connection_info)
         return ({compute.path_of(number): str(number)}
                 if number in self._devices() else {})
+
+    def unique_devices(self, connection_info: Mapping[str, Any]
+                       ) -> dict[str, str]:
+        number = number_of(connection_info)
+        volume = self.world.cinder.back_end.read(self.world.this_host, number)
+        return ({compute.path_of(number): volume}
+                if volume and number in self._devices() else {})
+
+    def are_held(self, names: AbstractSet[str]) -> bool:
+        return False
+
+    def device_addresses(self, name: str) -> frozenset[Address]:
+        return frozenset()
 
     def remaining(self, before: Mapping[str, str]) -> frozenset[str]:
         devices = self._devices()
@@ -295,6 +348,18 @@ class Harness:
             self, connection_info: Mapping[str, Any],
             found: AbstractSet[str]) -> Mapping[str, Any] | None:
         return connection_info if found else None
+
+    # The guests of a host, in place of ``node.domains``
+
+    def domains(self, driver: Any) -> tuple[domains.Domain, ...]:
+        world = self.world
+        world.ask('asks libvirt for the domains', compute.HostFailure)
+        guests = world.hosts[driver.host].guests
+        world.reads('guests', *(f'guest of {server}' for server in guests))
+        return tuple(
+            domains.Domain(server, True, frozenset(
+                _address_of(disk.number) for disk in guest.disks.values()))
+            for server, guest in guests.items() if guest.is_running)
 
     # Locks
 
@@ -314,74 +379,68 @@ class Harness:
     # Time
 
     def cleaner(self, *arguments: Any) -> cleaner.Cleaner:
-        """Return a cleaner by the clock of its host.
+        """Return a cleaner by the clock of its host."""
+        return functools.partial(
+            _Cleaner, now=self.world.host_now, wait=self.world.wait)(
+                *arguments)
 
-        The third time that it waits is the last one.
-        """
-        found: cleaner.Cleaner = functools.partial(
-            _Cleaner, now=self.world.host_now)(*arguments)
-        deadline: Any = found.deadline
+    def monotonic(self) -> float:
+        """Stand in for that of ``time``."""
+        return self.world.now.timestamp()
 
-        def wait(seconds: float) -> None:
-            self.world.wait(seconds)
-            deadline.remaining -= deadline.seconds / 3
-            if deadline.remaining < 1:
-                current: Any = self.world.scheduler.current
-                current.local[properties.WAITED_IN_VAIN] = True
-
-        found.wait = wait
-        return found
-
-    def utcnow(self, with_timezone: bool = False) -> datetime.datetime:
-        """Stand in for that of ``oslo_utils.timeutils``."""
-        return self.world.host_now()
+    def ref(self, operation: object) -> Callable[[], object]:
+        """Stand in for that of ``weakref``: an actor is an operation."""
+        actor = self.world.scheduler.current
+        return lambda: None if actor.is_over else actor
 
     # Cinder, and the cleanup
 
-    def cinder_for(self, context: Any, limit: Any,
-                   finds_stale: bool = True) -> cinder.Cinder:
+    def cinder_for(self, context: Any, limit: Any) -> cinder.Cinder:
         fake_api: Any = Api(self.world, limit)
-        return cinder.Cinder(fake_api, finds_stale)
+        return cinder.Cinder(fake_api)
 
-    def with_failures(self, act: Callable[..., Any],
-                      looks_again: Callable[..., bool] = lambda *_: False
-                      ) -> Callable[..., Any]:
-        """Wrap a function of the plugin whose calls can fail.
-
-        :param looks_again: takes the same arguments, and returns whether the
-            operation has looked before
-        """
+    def with_failures(self, act: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap a function of the plugin whose calls can fail."""
         def with_failures(*arguments: Any) -> Any:
-            world, actor = self.world, self.world.scheduler.current
-            actor.local['recorded at the start'] = world.recorded_disks(
-                world.this_host)
-            actor.local.pop(properties.WAITED_IN_VAIN, None)
-            is_next = looks_again(*arguments)
-            has_first_look = is_next and not world.first_look_failed
-            world.first_look_failed = world.first_look_failed and not is_next
-            with self._cleaning(has_first_look):
+            actor = self.world.scheduler.current
+            former, actor.is_cleaning = actor.is_cleaning, True
+            try:
                 return act(*arguments)
+            finally:
+                actor.is_cleaning = former
 
         return with_failures
 
-    @contextlib.contextmanager
-    def _cleaning(self, has_first_look: bool) -> Iterator[None]:
-        world, actor = self.world, self.world.scheduler.current
-        former = actor.is_cleaning, world.has_first_look
-        actor.is_cleaning, world.has_first_look = True, has_first_look
-        try:
-            yield
-        finally:
-            actor.is_cleaning, world.has_first_look = former
+    def looking(self, act: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap a function of the plugin that begins with the first look."""
+        def looking(*arguments: Any) -> Any:
+            world, found = self.world, arguments[1]
+            world.first_look_failed = False
+            local = world.scheduler.current.local
+            local['starts a guest'] = act.__name__ == 'clean'
+            local.pop(properties.TAKEN_LATER, None)
+            local[properties.OPEN] = frozenset(
+                number for guest in [world.hosts[world.this_host].guests.get(
+                    getattr(found, 'uuid', ''))]
+                if guest is not None and guest.is_running
+                for number in [d.number for d in guest.disks.values()])
+            return act(*arguments)
 
-    def keeping_connected(self, keeps: Callable[..., bool]
-                          ) -> Callable[..., bool]:
-        """Wrap the question before each disconnect of the driver."""
-        def keeps_connected(*arguments: Any) -> bool:
-            with self._cleaning(not self.world.first_look_failed):
-                return keeps(*arguments)
+        return self.with_failures(looking)
 
-        return keeps_connected
+    def asking(self, claims: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap the question about claims."""
+        def asking(*arguments: Any) -> Any:
+            world = self.world
+            actor = world.scheduler.current
+            if actor.local.get('starts a guest'):
+                actor.local[properties.TAKEN_LATER] = frozenset(
+                    (a.server, a.number)
+                    for a in world.cinder.attachments.values()
+                    if a.host == world.this_host)
+            return claims(*arguments)
+
+        return asking
 
     def record_kept(self, report: Callable[..., None]) -> Callable[..., None]:
         """Wrap the report about what a cleanup has not removed."""
@@ -404,7 +463,9 @@ class Harness:
         """Wrap the log line of a device that stays."""
         def record_left(lines: Any, finding: Any, why: str) -> None:
             if finding.bdm:
-                self.world.devices_left.add(finding.bdm.uuid)
+                self.world.devices_left.update(
+                    (self.world.this_host, lines.instance.uuid, int(unit))
+                    for _, unit in finding.bdm.addresses)
             left(lines, finding, why)
 
         return record_left
@@ -433,6 +494,90 @@ class AtPowerOff:
 
     def pop(self, server: str, default: None) -> Callable[[], None] | None:
         return self._own().pop(server, default)
+
+
+class Answers:
+    """A stand-in for the answers that ``connections`` remembers, by host."""
+
+    def __init__(self, harness: Harness) -> None:
+        self._stage = harness
+
+    def _read(self) -> dict[str, Any]:
+        world = self._stage.world
+        world.reads(f'answers of {world.this_host}')
+        return world.answers[world.this_host]
+
+    def _changed(self) -> dict[str, Any]:
+        world = self._stage.world
+        world.changes(f'answers of {world.this_host}')
+        return world.answers[world.this_host]
+
+    def pop(self, key: str, default: None) -> Any:
+        return self._changed().pop(key) if key in self._read() else default
+
+    def __setitem__(self, key: str, answer: Any) -> None:
+        self._changed()[key] = answer
+
+    def __delitem__(self, key: str) -> None:
+        del self._changed()[key]
+
+    def items(self) -> Any:
+        return self._read().items()
+
+    def values(self) -> Any:
+        return self._read().values()
+
+
+class Disconnects:
+    """A stand-in for the announced disconnects, by host."""
+
+    def __init__(self, harness: Harness) -> None:
+        self._stage = harness
+
+    def _changed(self) -> list[Any]:
+        world = self._stage.world
+        world.changes(f'disconnects of {world.this_host}')
+        return world.disconnects[world.this_host]
+
+    def append(self, announced: Any) -> None:
+        self._changed().append(announced)
+
+    def remove(self, announced: Any) -> None:
+        self._changed().remove(announced)
+
+    def __iter__(self) -> Iterator[Any]:
+        world = self._stage.world
+        world.reads(f'disconnects of {world.this_host}')
+        return iter(world.disconnects[world.this_host])
+
+
+class Condition:
+    """A stand-in for a condition: actors switch only at their steps."""
+
+    def __init__(self, harness: Harness) -> None:
+        self._stage = harness
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: Any) -> None:
+        pass
+
+    def notify_all(self) -> None:
+        pass
+
+    def wait_for(self, predicate: Callable[[], bool], timeout: float) -> bool:
+        scheduler = self._stage.world.scheduler
+        actor = scheduler.current
+
+        def until() -> bool:
+            former, scheduler.current = scheduler.current, actor
+            try:
+                return predicate()
+            finally:
+                scheduler.current = former
+
+        return scheduler.wait('for a disconnect', until, waits_forever=False)
 
 
 class Local:
@@ -485,9 +630,8 @@ def _raise_unexpected(*_: Any, **__: Any) -> None:
         raise _unexpected(error)
 
 
-def _looks_again(moving: Operation, instance: Any, bdms: Any) -> bool:
-    """Return whether an operation has looked before it removes."""
-    return instance.uuid in moving._looks
+def _address_of(number: int) -> Address:
+    return model.TARGET, str(number)
 
 
 @contextlib.contextmanager
@@ -499,30 +643,39 @@ def installed_plugin() -> Iterator[Harness]:
             evacuation, instance, neighbours, operation, operations)),
         (operation, '_this_thread', Local(harness)),
         (evacuation, '_at_power_off', AtPowerOff(harness)),
+        (connections, '_answers', Answers(harness)),
+        (connections, '_disconnects', Disconnects(harness)),
+        (connections, '_state', Condition(harness)),
+        (connections, 'threading', types.SimpleNamespace(
+            get_ident=lambda: harness.world.scheduler.current)),
+        (connections, 'weakref', harness),
+        (connections, 'time', harness),
+        (domains, 'domains', harness.domains),
         (nova_manager, 'ComputeManager', compute_moves.Manager26),
+        (nova_cinder, 'API', compute.Volumes),
         (libvirt_driver, 'LibvirtDriver', compute.Driver),
         (process_record, 'record', lambda *_: None),
-        (log_lines, 'masked', _raising_errors(log_lines.masked)),
-        (operation.LOG, 'debug', lambda *_, **__: _raise_programming_error(
+        *((module, 'masked', _raising_errors(log_lines.masked))
+          for module in (log_lines, late_disconnects)),
+        (neighbours.LOG, 'debug', lambda *_, **__: _raise_programming_error(
             sys.exc_info()[1])),
         (init_host.LOG, 'exception', _raise_unexpected),
         (wrapping.LOG, 'exception', _raise_unexpected),
-        *((owner, name, harness.with_failures(getattr(owner, name)))
+        *((owner, name, harness.looking(getattr(owner, name)))
           for owner, name in (
-              (Operation, 'clean'), (Operation, '_look'),
+              (Operation, 'clean'), (Operation, 'remove'),
               (evacuation, '_disconnect_removed'),
               (evacuation, '_disconnect_rows'))),
-        (Operation, 'remove', harness.with_failures(
-            Operation.remove, _looks_again)),
-        (Operation, 'keeps_connected', harness.keeping_connected(
-            Operation.keeps_connected)),
+        (actions, 'claim_on', harness.with_failures(actions.claim_on)),
+        (neighbours.Neighbours, 'claims', harness.asking(
+            neighbours.Neighbours.claims)),
         (_Cleaner, '_report_left',
          harness.record_kept(_Cleaner._report_left)),
-        (log_lines.LogLines, 'left',
-         harness.record_left(log_lines.LogLines.left)),
+        (log_lines.LogLines, 'still_connected',
+         harness.record_left(
+             log_lines.LogLines.still_connected)),
         (instance_cleanup, 'Deadline', Deadline),
         (cleaner, 'Cleaner', harness.cleaner),
-        (neighbours, 'timeutils', harness),
         (instance_cleanup, 'Journal', lambda *_: Journal(harness.world)),
         (credentials, 'cinder_for', harness.cinder_for),
         (credentials, 'service_context', lambda context: context),
@@ -531,8 +684,16 @@ def installed_plugin() -> Iterator[Harness]:
             policy=harness.world.policy, store='', watches=False)),
         (instance, 'brick_utils', harness),
         *((devices, name, getattr(harness, name)) for name in (
-            'volume_devices', 'remaining', 'removal_advice',
+            'volume_devices', 'unique_devices', 'are_held',
+            'device_addresses', 'remaining', 'removal_advice',
             'narrow_connection_info')),
+        *((module, 'SuppressedDisconnects',
+           lambda _, host: Notes(harness.world, host))
+          for module in (disconnects, init_host)),
+        (init_host, 'nova_context', types.SimpleNamespace(
+            get_admin_context=lambda: Context(harness.world))),
+        (init_host, '_disconnect_late', harness.with_failures(
+            init_host._disconnect_late)),
         (instance, 'hold_lock', harness.hold_lock),
         # The model has no delete of a server.
         (instance, 'hold_volume_lock',

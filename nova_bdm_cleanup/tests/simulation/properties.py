@@ -14,23 +14,24 @@ from nova.compute import instance_actions, task_states, vm_states
 from nova_bdm_cleanup.node.cleanup import actions
 from nova_bdm_cleanup.tests.simulation.world import Guest, Row, Server, World
 
-#: Situations of known violations.  Another operation connected the device
-#: after the plugin had read Nova's records.
-BEGAN_LATER = 'began later'
-#: The same, while Nova's driver disconnects.
-WHILE_MOVING = 'while moving'
-#: nova-compute was killed, and left disks without a connection.
+#: Situations of known violations.  nova-compute was killed, and left disks
+#: without a connection.
 HALF_MOVED = 'half moved'
 #: Nova begins a move while a disk is being attached or detached.
 OPERATION_AT_MOVE = 'operation when the move begins'
 #: Nova uses mappings that it read before the server was deleted.
 DELETED = 'deleted meanwhile'
-#: Cinder does not answer, and no row has the address of the other guest yet.
-SILENT = 'not recorded while Cinder is silent'
-#: A volume was detached so recently that reads of Cinder still show it.
-LAGGED = 'detached within the lag'
-#: A disconnect has waited for a neighbour as long as it may.
-WAITED_IN_VAIN = 'waited in vain'
+#: nova-compute was killed after Cinder had given an address, before a row or
+#: a guest had it.
+FORGOTTEN = 'forgotten when nova-compute was killed'
+#: Cinder does not answer, and the guest of the server had the disk itself.
+OPEN = 'open when the operation began'
+#: The array exports a volume to this host that neither Nova nor Cinder has
+#: there.
+LEFT_EXPORT = 'export without a record'
+#: Another server got the address after the last question about it, and before
+#: the driver starts the guest.
+TAKEN_LATER = 'taken after the last question'
 #: Reads of Cinder lag, and the clock of the host is ahead.
 AHEAD = 'ahead while reads lag'
 
@@ -113,14 +114,12 @@ def check_disconnect(world: World, host: str, server: str,
     host_state = world.hosts[host]
     read = world.cinder.back_end.read(host, number)
     for other in host_state.devices.get(number, set()) - {server}:
-        if world.first_look_failed and not is_cleaning:
-            break
         if any(a.volume == read for a in world.cinder.of_server(other)
                if a.host == host and a.number == number):
             world.violated(
                 'healthy-disks-stay', f'unit {number} of {host} is '
                 f'disconnected, by which {other} has volume {read}',
-                _situation(world, other, read))
+                _situation(world, other, number))
     check_users(world, host, server, number, 'devices-of-running-guests-stay',
                 'is disconnected')
     if is_cleaning and number not in host_state.devices:
@@ -142,8 +141,6 @@ def check_users(world: World, host: str, server: str, number: int,
     :param name: the property
     :param event: what happens to the disk
     """
-    if _is_excused(world):
-        return
     others = [s for s in world.users(host, number) if s != server]
     if others and not any(
             (a.host, a.number) == (host, number)
@@ -151,42 +148,22 @@ def check_users(world: World, host: str, server: str, number: int,
         world.violated(
             name, f'unit {number} of {host} {event} for {server}, while the '
             f'guest of {others[0]} has it',
-            _situation(world, others[0], world.cinder.back_end.read(
-                host, number)) or _situation_in_silence(
-                    world, others[0], number))
+            _situation(world, others[0], number))
 
 
-def _situation_in_silence(world: World, server: str, number: int) -> str:
-    """Return the situation if Nova's rows alone decided, and did not name an
-    address yet.
-    """
+def _situation(world: World, other: str, number: int) -> str:
+    """Return the situation if the plugin cannot know about another server."""
     actor = world.scheduler.current
-    named = None if actor is None else actor.local.get('addresses at the read')
-    return (SILENT if world.first_look_failed and named is not None
-            and (server, number) not in named else '')
-
-
-def _is_excused(world: World) -> bool:
-    """Return whether the plugin could not know who has an address."""
-    return world.nova_failed
-
-
-def _situation(world: World, server: str, volume: str | None) -> str:
-    """Return the situation if Nova's records did not show the other server
-    yet.
-    """
-    if world.seen_until is not None and volume in world.lost_within_lag:
-        return LAGGED
-    actor = world.scheduler.current
-    is_cleaning = _is_cleaning(world)
-    if actor is not None and actor.local.get(WAITED_IN_VAIN):
-        return WAITED_IN_VAIN
-    recorded = None if actor is None else actor.local.get(
-        'recorded at the read' if is_cleaning else 'recorded at the start')
-    if recorded is not None and recorded.isdisjoint(
-            ((server, volume), (server, None))):
-        return BEGAN_LATER if is_cleaning else WHILE_MOVING
-    return ''
+    if (other, number) in world.forgotten_answers:
+        return FORGOTTEN
+    if actor is None or actor.is_cleaning:
+        return ''
+    if (world.first_look_failed and number in actor.local.get(OPEN, ())
+            and other not in world.users(world.this_host, number)):
+        return OPEN
+    asked = actor.local.get(TAKEN_LATER)
+    return TAKEN_LATER if (
+        asked is not None and (other, number) not in asked) else ''
 
 
 def check_opened_disk(world: World, host: str, server: str,
@@ -204,21 +181,19 @@ def check_opened_disk(world: World, host: str, server: str,
         world.violated('own-volumes-only',
                        f'{server} reads volume {read} by the address of '
                        f'{row.volume_id} (unit {number})',
-                       LAGGED if world.seen_until is not None
-                       and row.volume_id in world.lost_within_lag else
                        HALF_MOVED if world.killed_in_move
                        and row.volume_id in world.unchecked_volumes else
                        OPERATION_AT_MOVE
                        if row.volume_id in world.in_operation_at_move else
-                       '')
+                       LEFT_EXPORT if not any(
+                           a.host == host for a in world.cinder.of_volume(
+                               read)) else '')
     if not any(a.volume == read for a in world.cinder.of_server(server)):
         others = {a.server for a in world.cinder.of_volume(read)}
         if others:
             world.violated('own-volumes-only',
                            f'{server} reads volume {read}, which is attached '
-                           f'to {", ".join(others)}', LAGGED
-                           if world.seen_until is not None
-                           and read in world.lost_within_lag else '')
+                           f'to {", ".join(others)}')
 
 
 def record_power_off(world: World, server: str) -> None:
@@ -489,6 +464,7 @@ def _devices_left(world: World, server: str, host: str) -> Iterator[int]:
     """Yield the devices of a server alone on a host, except logged ones."""
     for number, users in world.hosts[host].devices.items():
         if (users == {server} and number not in world.forgotten_devices
+                and (host, server, number) not in world.devices_left
                 and world.cinder.back_end.read(host, number)
                 not in world.unchecked_volumes
                 and not any(r.number == number and _is_logged_as_left(world, r)
@@ -570,7 +546,8 @@ def _has_duplicate(world: World, row: Row) -> bool:
 
 def _is_logged_as_left(world: World, row: Row) -> bool:
     """Return whether the plugin has logged that the device stays."""
-    return row.uuid in world.devices_left or any(
+    return (row.host_of_address, row.instance_uuid,
+            row.number) in world.devices_left or any(
         name == 'disconnect' and outcome == 'skipped'
         and subject.get('bdm') == row.uuid
         and subject.get('detail') not in (

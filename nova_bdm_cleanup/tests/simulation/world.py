@@ -12,7 +12,7 @@ import functools
 import json
 from typing import Any
 
-from nova.compute import instance_actions, power_state, vm_states
+from nova.compute import power_state, vm_states
 
 from nova_bdm_cleanup.rules.facts import Policy
 from nova_bdm_cleanup.tests.simulation import cinder as model
@@ -51,7 +51,8 @@ _AGES = (MAX_LAG, datetime.timedelta(minutes=5), datetime.timedelta(hours=1))
 #: ``fingerprint`` compares in another form.
 _NOT_IN_FINGERPRINT = (
     'scheduler', 'reads', 'changes', 'cinder', 'rows', 'actions', 'entries',
-    'locks', 'now', 'migration_records', 'moves_began', 'at_power_off')
+    'locks', 'now', 'migration_records', 'at_power_off', 'answers',
+    'disconnects')
 
 
 @dataclasses.dataclass
@@ -223,8 +224,6 @@ class World:
         self.migration_records: list[Migration] = []
         #: Hosts with allocations, by server or migration.
         self.allocations: dict[str, frozenset[str]] = {}
-        #: When the last move of each server began.
-        self.moves_began: dict[str, datetime.datetime] = {}
         #: The dead host of each evacuated server.
         self.evacuated: dict[str, str] = {}
         #: Locks in the memory of the nova-computes.
@@ -239,11 +238,9 @@ class World:
         self.boots_in_reverse = False
         #: ``resume_guests_state_on_host_boot``.
         self.resumes_guests = False
-        #: The plugin's first reads were not answered.  Then Nova must do
-        #: what it does without the plugin.
+        #: The plugin's first reads were not answered.  Then only claims on
+        #: addresses decide.
         self.first_look_failed = False
-        #: Nova's database or libvirt did not answer the plugin.
-        self.nova_failed = False
         #: Cinder answers no request of the plugin, or none from some on.
         self.is_silent = False
         self.may_fall_silent = False
@@ -262,21 +259,27 @@ class World:
         self.lagging = ''
         #: The number of writes that they have seen; None: all.
         self.seen_until: int | None = None
-        #: Volumes that the server lost so recently that reads miss it.
-        self.lost_within_lag: set[str | None] = set()
         #: A disk cannot be removed, a call failed, or another operation is in
         #: progress: the plugin may keep a dangling mapping.
         self.may_keep = False
-        #: The plugin's earlier reads in the same move were answered.
-        self.has_first_look = False
+        #: What Cinder gave each host in operations, and the disconnects that
+        #: are announced: the memory of ``node.connections``.
+        self.answers: dict[str, dict[str, Any]] = {HERE: {}, THERE: {}}
+        self.disconnects: dict[str, list[Any]] = {HERE: [], THERE: []}
         #: What the nova-computes disconnect once a guest is off, by host.
         self.at_power_off: dict[str, dict[str, Callable[[], None]]] = {
             HERE: {}, THERE: {}}
-        #: Devices of a host that was evacuated, whose addresses Nova has
-        #: forgotten.
+        #: Devices whose addresses Nova has forgotten: of a host that was
+        #: evacuated, and of a swap that failed.
         self.forgotten_devices: set[int] = set()
-        #: Mappings whose device the plugin has left and logged.
-        self.devices_left: set[str] = set()
+        #: Devices that the plugin has left and logged, by host, server and
+        #: number.
+        self.devices_left: set[tuple[str, str, int]] = set()
+        #: The disconnects that each host has noted, to be done later.
+        self.notes: dict[str, list[Any]] = {HERE: [], THERE: []}
+        #: Answers of Cinder that a killed nova-compute has forgotten, by
+        #: server and number.
+        self.forgotten_answers: set[tuple[str, int]] = set()
         #: Volumes that were being attached or detached when a move began.
         self.in_operation_at_move: set[str | None] = set()
         #: Volumes that were healthy when a move began.
@@ -322,8 +325,22 @@ class World:
     def this_host(self) -> str:
         """Return the host of the current actor."""
         actor = self.scheduler.current
-        return (THERE if actor is not None and actor.process == OTHER_COMPUTE
-                else HERE)
+        if actor is None:
+            return HERE
+        found: str = actor.local.get('host') or (
+            THERE if actor.process == OTHER_COMPUTE else HERE)
+        return found
+
+    @contextlib.contextmanager
+    def acting_on(self, host: str) -> Iterator[None]:
+        """Have the current actor act as the nova-compute of a host."""
+        local = {} if self.scheduler.current is None else (
+            self.scheduler.current.local)
+        former, local['host'] = local.get('host'), host
+        try:
+            yield
+        finally:
+            local['host'] = former
 
     def step(self, description: str, *failures: str,
              question: str = '') -> str | None:
@@ -339,7 +356,7 @@ class World:
             self._begin_lag(failure)
             return None
         if failure and question:
-            self.miss_answer(question)
+            self.miss_answer()
         elif failure:
             self.may_keep = True
         return failure
@@ -350,15 +367,13 @@ class World:
             self.is_silent = self.scheduler.choose(
                 ('', 'Cinder falls silent')) != ''
         if self.is_silent:
-            self.miss_answer('Cinder')
+            self.miss_answer()
         return not self.is_silent
 
-    def miss_answer(self, question: str) -> None:
+    def miss_answer(self) -> None:
         """Note that a question of the plugin is not answered."""
         self.may_keep = True
-        if question != 'Cinder':
-            self.nova_failed = True
-        if not (self.entries or self.has_first_look):
+        if not self.entries:
             self.first_look_failed = True
 
     # Reads of Cinder that lag
@@ -453,6 +468,9 @@ class World:
                         for a in e.plan['actions']])
              for e in self.entries],
             sorted(self.locks), list(map(sorted, self.at_power_off.values())),
+            [[(a.given, a.operation() is None) for a in answers.values()]
+             for answers in self.answers.values()],
+            [len(found) for found in self.disconnects.values()],
             [sorted(map(str, value)) if isinstance(value, set) else value
              for name, value in vars(self).items()
              if name not in _NOT_IN_FINGERPRINT]))
@@ -500,12 +518,6 @@ class World:
 
     def servers_of(self, host: str) -> list[Server]:
         self.reads(*(f'server {uuid}' for uuid in self.servers))
-        if self.scheduler.current is not None:
-            self.scheduler.current.local['recorded at the read'] = (
-                self.recorded_disks(host))
-            self.scheduler.current.local['addresses at the read'] = frozenset(
-                (r.instance_uuid, r.number) for r in self.rows.values()
-                if not r.deleted and r.host_of_address == host)
         return [s for s in self.servers.values() if s.host == host]
 
     def users(self, host: str, number: int) -> list[str]:
@@ -515,21 +527,6 @@ class World:
         return [server for server, guest in guests.items()
                 if guest.is_running and any(
                     d.number == number for d in guest.disks.values())]
-
-    def recorded_disks(self, host: str) -> frozenset[tuple[str, str | None]]:
-        """Return the disks of a host in Nova's records, as (server, volume).
-
-        A pair without a volume stands for all volumes of the server.
-        """
-        return frozenset([
-            *((r.instance_uuid, r.volume_id) for r in self.rows.values()
-              if not r.deleted and r.attachment_id
-              and self.servers[r.instance_uuid].host == host),
-            *((a.instance_uuid, None) for a in self.actions
-              if a.action == instance_actions.SWAP_VOLUME
-              and a.finish_time is None),
-            *((server, None) for server, ends in self.migrations.items()
-              if host in ends)])
 
     def allocate(self, consumer: str, *hosts: str) -> None:
         """Replace the allocations of a consumer by these hosts."""
@@ -677,9 +674,23 @@ class World:
         self.locks = {name: holder for name, holder in self.locks.items()
                       if name.endswith(_OTHER_HOST_SUFFIX)}
         self.at_power_off[HERE].clear()
+        self.forgotten_answers.update(
+            (a.given.server, int(unit)) for a in self.answers[HERE].values()
+            for _, unit in a.given.addresses
+            if not self._is_shown(a.given.server, int(unit)))
+        self.answers[HERE].clear()
+        self.disconnects[HERE].clear()
         self.is_up = False
         self.unchecked_volumes |= self.in_operation
         self.in_operation.clear()
+
+    def _is_shown(self, server: str, number: int) -> bool:
+        """Return whether a guest or a row of this host has an address."""
+        record = self.servers.get(server)
+        return server in self.users(HERE, number) or (
+            record is not None and record.host == HERE and any(
+                (row.number, row.host_of_address) == (number, HERE)
+                for row in self.rows_of(server)))
 
     # Setup
 

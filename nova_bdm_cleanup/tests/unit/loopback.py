@@ -74,8 +74,6 @@ class LoopbackCloud:
         self.reboot_events: dict[str, list[str]] = {}
         #: The actions of each server besides swaps, the newest first.
         self.actions: dict[str, list[dict[str, Any]]] = {}
-        #: The migrations of each server, the newest first.
-        self.migrations: dict[str, list[dict[str, Any]]] = {}
         #: Hosts that run nova-compute.
         self.hosts = ['compute1', 'compute2']
         self.silent_hosts: list[str] = []
@@ -199,14 +197,7 @@ class LoopbackCloud:
 
     def evacuate(self, server_id: str, host: str = 'compute2') -> None:
         """Have an evacuation die before it connects the volumes."""
-        server = self.servers[server_id]
-        self.migrations.setdefault(server_id, []).insert(0, {
-            'id': 1, 'instance_uuid': server_id, 'status': 'done',
-            'migration_type': 'evacuation',
-            'source_compute': server['OS-EXT-SRV-ATTR:host'],
-            'dest_compute': host, 'created_at': _stamp(_DAY),
-            'updated_at': _stamp(_DAY)})
-        server['OS-EXT-SRV-ATTR:host'] = host
+        self.servers[server_id]['OS-EXT-SRV-ATTR:host'] = host
 
     def clean_up(self, server_id: str) -> None:
         """Have the plugin remove all mappings in a reboot."""
@@ -299,11 +290,6 @@ class LoopbackCloud:
                 for s, hosts in (('enabled', self.hosts),
                                  ('UNKNOWN', self.silent_hosts))
                 for h in hosts]}
-        if path == '/os-migrations':
-            if not admin:
-                return 403, {'forbidden': {'message': 'Policy'}}
-            return 200, {'migrations': self.migrations.get(
-                request.query['instance_uuid'], [])}
         server_id, _, rest = path[len('/servers/'):].partition('/')
         server = self.servers.get(server_id)
         if server is None or not admin and server['tenant_id'] != 'own':

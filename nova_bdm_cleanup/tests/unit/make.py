@@ -7,7 +7,8 @@ that matter to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+import dataclasses
 import datetime
 from typing import Any
 
@@ -23,11 +24,6 @@ OTHER_HOST = 'compute-2'
 PROJECT = 'project-1'
 OTHER_PROJECT = 'project-2'
 
-#: The decisions of the rules that remove something.
-REMOVE = facts.Decision(facts.Action.REMOVE, connect=False)
-REMOVE_ROW = facts.Decision(facts.Action.REMOVE_ROW)
-DELETE = facts.Decision(facts.Action.DELETE)
-
 
 def ago(seconds: float) -> datetime.datetime:
     """Return the time this many seconds before :data:`NOW`."""
@@ -39,13 +35,25 @@ def server(**values: Any) -> facts.Server:
         'uuid': SERVER, 'host': HOST, 'project': PROJECT, **values})
 
 
+def addresses(volume_id: str | None) -> frozenset[facts.Address]:
+    """Return the addresses of a volume, which no other volume has."""
+    return frozenset([('target', volume_id)] if volume_id else [])
+
+
 def bdm(**values: Any) -> facts.Bdm:
-    """Return a BDM of a data volume that has been connected for a day."""
-    return facts.Bdm(**{
+    """Return a BDM of a data volume that has been connected for a day.
+
+    Its addresses are those of its volume.
+    """
+    values = {
         'uuid': 'bdm-1', 'source_type': 'volume',
         'destination_type': 'volume', 'volume_id': 'volume-1',
         'attachment_id': 'attachment-1', 'device_name': '/dev/vdb',
-        'has_connection_info': True, 'created_at': ago(86400), **values})
+        'has_connection_info': True, 'created_at': ago(86400), **values}
+    return facts.Bdm(**{
+        'addresses': addresses(
+            values['volume_id'] if values['has_connection_info'] else None),
+        **values})
 
 
 def root(**values: Any) -> facts.Bdm:
@@ -59,9 +67,12 @@ def root(**values: Any) -> facts.Bdm:
 
 def attachment(**values: Any) -> facts.Attachment:
     """Return the attachment that :func:`bdm` carries."""
-    return facts.Attachment(**{
+    values = {
         'id': 'attachment-1', 'volume_id': 'volume-1', 'server_id': SERVER,
-        'status': 'attached', 'connected': True, **values})
+        'status': 'attached', 'connected': True, **values}
+    return facts.Attachment(**{
+        'addresses': addresses(
+            values['volume_id'] if values['connected'] else None), **values})
 
 
 def volume(**values: Any) -> facts.Volume:
@@ -96,6 +107,53 @@ def snapshot(bdms: Iterable[facts.Bdm] = (),
         **{v.id: v for v in volumes}, **dict.fromkeys(missing)}
     return facts.Snapshot(server(**about_server), (*roots, *bdms), known,
                           tuple(attachments), witness, sees_all, swaps)
+
+
+def claim(claimant: facts.Claimant = facts.Claimant.GUEST,
+          **values: Any) -> facts.Claim:
+    """Return a claim of another server's disk."""
+    return facts.Claim(claimant, **{
+        'server': OTHER_SERVER, 'volume_id': 'volume-2',
+        'attachment_id': 'attachment-2', **values})
+
+
+@dataclasses.dataclass
+class Sources:
+    """What the rules ask of Nova and Cinder, as the snapshot has it."""
+
+    seen: facts.Snapshot
+    found: facts.Claims = facts.Claims()
+
+    def __post_init__(self) -> None:
+        #: The questions, in their order.
+        self.asked: list[str] = []
+
+    def current(self) -> facts.Server:
+        self.asked.append('current')
+        return self.seen.server
+
+    def swaps(self) -> facts.Ending:
+        self.asked.append('swaps')
+        return self.seen.swaps
+
+    def witness(self) -> facts.WitnessAnswer:
+        self.asked.append('witness')
+        return self.seen.witness
+
+    def claims(self, disks: Sequence[facts.Bdm]) -> facts.Claims:
+        self.asked.append('claims')
+        return self.found
+
+
+#: Nobody else claims anything, and nothing is set.
+_NO_CLAIMS, _DEFAULTS = facts.Claims(), facts.Policy()
+
+
+def judge(seen: facts.Snapshot, claims: facts.Claims = _NO_CLAIMS,
+          policy: facts.Policy = _DEFAULTS,
+          now: datetime.datetime = NOW) -> facts.Plan:
+    """Return the verdict of all rules."""
+    return rules.judge(seen, Sources(seen, claims), policy, now)
 
 
 def decide(seen: facts.Snapshot, **policy: Any) -> Any:

@@ -75,6 +75,22 @@ class RememberTest(ConnectionsTestCase):
         self.remember()
         self.assertEqual((), connections.under_way(()))
 
+    def test_last_volume_with_an_address_has_it(self):
+        """Another host has deleted the attachment of the first one."""
+        self.remember(FIRST, SECOND)
+        answer = self.remember(FIRST, server=OTHER, attachment='another',
+                               volume='another')
+        self.assertEqual({answer, connection(SECOND)},
+                         set(connections.under_way(())))
+        self.remember(FIRST, SECOND, attachment='third', volume='third')
+        self.assertEqual(['third'], [
+            each.volume_id for each in connections.under_way(())])
+
+    def test_servers_that_share_a_volume_have_its_address(self):
+        answers = {self.remember(FIRST),
+                   self.remember(FIRST, server=OTHER, attachment='another')}
+        self.assertEqual(answers, set(connections.under_way(())))
+
     def test_volume_without_address_claims_nothing(self):
         self.remember()
         self.assertEqual((), connections.under_way(()))

@@ -16,12 +16,12 @@ from keystoneauth1 import (
 )
 
 from nova_bdm_cleanup.openstack import errors
-from nova_bdm_cleanup.openstack.api import Advice, Api, Budget
+from nova_bdm_cleanup.openstack.api import Api, Budget, Hints
 from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
 from nova_bdm_cleanup.tests.unit import base, wire
 from nova_bdm_cleanup.tests.unit.loopback import LoopbackCloud
 
-ADVICE = Advice(credentials='check the credentials', role='be an admin',
+ADVICE = Hints(credentials='check the credentials', role='be an admin',
                 catalogue='check the catalogue')
 
 PATH = '/volumes/volume-1'

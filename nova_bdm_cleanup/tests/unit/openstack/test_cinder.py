@@ -21,7 +21,7 @@ from nova_bdm_cleanup.client.cloud.cinder import CloudCinder
 from nova_bdm_cleanup.node import cleanup
 from nova_bdm_cleanup.node.cleanup import log_lines
 from nova_bdm_cleanup.openstack import errors
-from nova_bdm_cleanup.openstack.api import Advice, Api
+from nova_bdm_cleanup.openstack.api import Api, Hints
 from nova_bdm_cleanup.openstack.cinder import (
     Cinder,
     NOVA_CONF,
@@ -32,8 +32,8 @@ from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.tests.unit import base, loopback, make, wire, worlds
 from nova_bdm_cleanup.tests.unit.loopback import LoopbackCloud, Request
 
-#: Advice for a client that sends no service token.
-ADVICE = Advice(credentials='', catalogue='', role='')
+#: Hints for a client that sends no service token.
+ADVICE = Hints(credentials='', catalogue='', role='')
 
 load_tests = testscenarios.load_tests_apply_scenarios
 
@@ -89,30 +89,6 @@ class CinderTestCase(base.TestCase):
             volumes, [a.id for a in attachments]))
 
 
-class WithoutStaleTest(CinderTestCase):
-    """A look only at the volumes and attachments of the mappings."""
-
-    def look(self, bdms, project=None, **values):
-        return super().look(bdms, project, finds_stale=False, **values)
-
-    def test_sixty_volumes_take_one_request(self):
-        volumes, attachments, _ = self.look(self.healthy(60))
-        self.assertEqual(['GET ' + MANY], self.cloud.paths)
-        self.assertEqual((60, 60), (len(volumes), len(attachments)))
-
-    def test_missing_volume_causes_a_close_look(self):
-        bdms = self.healthy(2)
-        del self.cloud.volumes['volume-2']
-        volumes, _, _ = self.look(bdms)
-        self.assertIsNone(volumes['volume-2'])
-        self.assertIn('GET ' + LIST, self.cloud.paths)
-
-    def test_stale_attachments_are_not_noticed(self):
-        bdms = self.healthy(2)
-        self.own_stale()
-        self.assertEqual((['1', '2'], ['1', '2']), self.seen(bdms))
-
-
 class RequestsTest(CinderTestCase):
     """The number of requests."""
 
@@ -127,7 +103,7 @@ class RequestsTest(CinderTestCase):
         for bdms in ([], [make.root()]):
             self.cloud.requests.clear()
             self.assertEqual(({}, (), False), self.look(bdms))
-            self.assertEqual(['GET ' + GLANCE], self.cloud.paths)
+            self.assertEqual(['GET ' + LIST], self.cloud.paths)
 
     def test_any_number_of_volumes_takes_two_requests(self):
         """Ask in all projects, and first for one attachment too many, since
@@ -137,15 +113,15 @@ class RequestsTest(CinderTestCase):
             self.cloud.requests.clear()
             bdms = self.healthy(count)
             volumes, attachments, _ = self.look(bdms)
-            self.assertEqual(['GET ' + GLANCE, 'GET ' + MANY],
+            self.assertEqual(['GET ' + LIST, 'GET ' + MANY],
                              self.cloud.paths)
             self.assertEqual({b.volume_id for b in bdms}, set(volumes))
             self.assertEqual({b.attachment_id for b in bdms},
                              {a.id for a in attachments})
             glance, many = (r.query for r in self.cloud.requests)
             self.assertEqual({
-                'all_tenants': '1', 'instance_id': make.SERVER, 'limit': '1',
-                'offset': str(count)}, glance)
+                'all_tenants': '1', 'instance_id': make.SERVER,
+                'limit': str(count + 1)}, glance)
             self.assertEqual('1', many['all_tenants'])
 
     def test_a_close_look_lists_the_attachments_at_once(self):
@@ -166,7 +142,7 @@ class RequestsTest(CinderTestCase):
         self.cloud.volumes['volume-4']['status'] = 'detaching'
         self.own_stale()
         self.look(bdms)
-        self.assertEqual(['GET ' + GLANCE, 'GET ' + LIST, 'GET ' + MANY],
+        self.assertEqual(['GET ' + LIST, 'GET ' + LIST, 'GET ' + MANY],
                          self.cloud.paths)
         self.cloud.requests.clear()
         self.look_closely(bdms)
@@ -222,7 +198,7 @@ class RequestsTest(CinderTestCase):
         self.own_stale()
         volumes, attachments, _ = self.look(bdms)
         self.assertEqual({'volume-1', 'volume-9'}, set(volumes))
-        self.assertEqual(['GET ' + GLANCE, 'GET ' + LIST, 'GET ' + MANY],
+        self.assertEqual(['GET ' + LIST, 'GET ' + LIST, 'GET ' + MANY],
                          self.cloud.paths)
         self.assertEqual([True, True], [a.connected for a in attachments])
 
@@ -293,8 +269,8 @@ class ParsingTest(CinderTestCase):
         bdms = self.healthy(1)
         self.cloud.volumes['volume-1']['attachments'][0]['attached_at'] = (
             '2026-01-02T03:04:05.000000')
-        first, = self.look(bdms)[1]
-        self.assertEqual(5, first.attached_at.second)
+        volume = self.look(bdms)[0]['volume-1']
+        self.assertEqual(5, volume.attached_to[0].attached_at.second)
 
     def test_attachment_is_read_without_secrets(self):
         kept = {'driver_volume_type': 'rbd', 'auth_password': 'hush'}
@@ -365,7 +341,7 @@ class ProofTest(CinderTestCase):
         self.assert_hidden(self.look, self.bdms)
 
     def test_bad_request_keeps_its_message(self):
-        self.cloud.trouble('GET', GLANCE, wire.json_answer(
+        self.cloud.trouble('GET', LIST, wire.json_answer(
             400, {'badRequest': {'message': 'no such filter'}}))
         error = self.assertRaises(errors.BadRequest, self.look, self.bdms)
         self.assertIn('no such filter', str(error))
@@ -418,8 +394,10 @@ class HiddenByIdTest(CinderTestCase):
         self.assert_hidden(self.look_closely, self.bdms)
 
     def test_hidden_volume_of_a_neighbour_is_detected(self):
-        self.assert_hidden(self.cinder().attaches, make.SERVER, 'volume-1',
-                           None)
+        self.assert_hidden(
+            self.cinder().denies,
+            make.claim(facts.Claimant.ROW, volume_id='volume-1',
+                       attachment_id=None), make.HOST, frozenset())
 
     def test_volume_missing_in_every_list_is_gone(self):
         """Take it for gone: it may have been deleted just before."""
@@ -500,7 +478,7 @@ class ForeignTest(CinderTestCase):
         self.assertEqual((['1', '2'], ['1', '2']),
                          self.seen(self.bdms, 'own'))
         # As if they did not exist.
-        self.assertEqual(['GET ' + GLANCE, 'GET ' + MANY], self.cloud.paths)
+        self.assertEqual(['GET ' + LIST, 'GET ' + MANY], self.cloud.paths)
         self.assertEqual('own', self.cloud.requests[0].query['project_id'])
 
     def test_unknown_project_fetches_all_attachments(self):
@@ -521,7 +499,8 @@ class FloodTest(CinderTestCase):
                 status='reserved', connection_info={})
 
     def lists(self):
-        return self.cloud.paths.count('GET ' + LIST)
+        """Count the lists after the first, which is short."""
+        return self.cloud.paths.count('GET ' + LIST) - 1
 
     def test_server_without_volumes_reads_one_list(self):
         self.flood()
@@ -563,49 +542,88 @@ class FloodTest(CinderTestCase):
         self.assertEqual((False, 2500), (is_cut, len(attachments)))
 
 
-class NeighbourTest(CinderTestCase):
-    """The check whether another server has the volume of its mapping."""
+class DeniesTest(CinderTestCase):
+    """The check whether Cinder denies what the row of a neighbour claims."""
 
-    def attaches(self, attachment_id='attachment-1', server=make.SERVER):
-        return self.cinder().attaches(server, 'volume-1', attachment_id)
+    ADDRESSES = frozenset([('iqn.1', '1'), ('iqn.2', '1')])
 
-    def test_any_attachment_to_the_server_counts(self):
-        """Accept also another attachment: from before Queens, or after a
-        failed move.
-        """
+    def setUp(self):
+        super().setUp()
         self.healthy(1)
-        for status in ('in-use', 'available'):
-            self.cloud.volumes['volume-1']['status'] = status
-            for attachment_id in ('attachment-1', None, 'another'):
-                self.assertIs(True, self.attaches(attachment_id))
-        self.assertEqual('GET /attachments/attachment-1', self.cloud.paths[0])
-        self.assertEqual('GET /volumes/volume-1', self.cloud.paths[1])
+        self.volume = self.cloud.volumes['volume-1']
+        self.connect(target_iqns=['iqn.1', 'iqn.2'], target_luns=[1, 1])
 
-    def test_a_host_is_let_in(self):
-        """Count "attaching": nova-compute died before it completed it."""
-        self.cloud.put_volume('volume-1', 'attaching')
-        self.cloud.put_attachment('attachment-1', make.SERVER, 'volume-1',
-                                  status='attaching')
-        self.assertIs(True, self.attaches())
+    def connect(self, **connection_info):
+        self.cloud.attachments['attachment-1']['connection_info'] = (
+            connection_info)
 
-    def test_the_attachment_is_of_another_server(self):
-        self.healthy(1)
-        self.assertIs(False, self.attaches(server=make.OTHER_SERVER))
-        # Now another attachment of the volume serves the disk.
-        self.cloud.volumes['volume-1']['attachments'].append(
-            {'server_id': make.OTHER_SERVER, 'attachment_id': 'attachment-2',
-             'host_name': make.HOST, 'device': '/dev/vdb'})
-        self.assertIs(True, self.attaches(server=make.OTHER_SERVER))
+    def denies(self, attachment_id='attachment-1', server=make.SERVER):
+        self.cloud.requests.clear()
+        return self.cinder().denies(
+            make.claim(facts.Claimant.ROW, server=server,
+                       volume_id='volume-1', attachment_id=attachment_id),
+            make.HOST, self.ADDRESSES)
 
-    def test_missing_or_available_volume_is_not_attached(self):
-        self.assertIs(False, self.attaches())
-        self.cloud.put_volume('volume-1', 'available')
-        self.assertIs(False, self.attaches())
+    def test_two_requests_confirm_a_row(self):
+        self.assertIs(False, self.denies())
+        self.assertEqual(
+            ['GET /attachments/attachment-1', 'GET /volumes/volume-1'],
+            self.cloud.paths)
 
-    def test_volume_without_attachment_is_undecided(self):
-        for status in ('in-use', 'reserved', 'detaching', 'error'):
-            self.cloud.put_volume('volume-1', status)
-            self.assertIsNone(self.attaches(), status)
+    def test_an_attachment_that_is_gone_denies_it(self):
+        del self.cloud.attachments['attachment-1']
+        self.assertIs(True, self.denies())
+        self.assertEqual(['GET /attachments/attachment-1'], self.cloud.paths)
+
+    def test_only_other_addresses_deny_it(self):
+        for values, expected in (
+                ({'target_iqn': 'iqn.1', 'target_lun': 2}, True),
+                ({'target_iqn': 'iqn.3', 'target_lun': 1}, True),
+                # One of the paths is enough.
+                ({'target_iqn': 'IQN.2', 'target_lun': 1}, False),
+                ({'target_iqns': ['iqn.1', 'iqn.3'], 'target_luns': [1, 2]},
+                 False),
+                # It has none, or Cinder does not tell.
+                ({'name': 'volumes/volume-1'}, False), ({}, False)):
+            self.connect(**values)
+            self.assertIs(expected, self.denies(), values)
+
+    def test_only_another_host_denies_it(self):
+        for host, expected in (
+                (make.HOST, False), (make.HOST.upper() + '.example', False),
+                (None, False), (make.OTHER_HOST, True)):
+            self.volume['attachments'][0]['host_name'] = host
+            self.assertIs(expected, self.denies(), host)
+
+    def test_the_word_attached_neither_confirms_nor_denies_it(self):
+        for status in ('attached', 'attaching', 'reserved', 'detached'):
+            self.cloud.attachments['attachment-1']['status'] = status
+            self.assertIs(False, self.denies(), status)
+
+    def test_a_volume_that_is_gone_denies_it(self):
+        del self.cloud.volumes['volume-1']
+        for attachment_id in ('attachment-1', None):
+            self.assertIs(True, self.denies(attachment_id))
+
+    def test_before_queens_the_list_of_the_volume_tells(self):
+        for server, status, entries, expected in (
+                (make.SERVER, 'in-use', True, False),
+                (make.OTHER_SERVER, 'in-use', True, True),
+                # Nothing tells which server has it.
+                (make.SERVER, 'in-use', False, False),
+                (make.SERVER, 'error', False, False),
+                (make.SERVER, 'available', False, True)):
+            self.cloud.put_volume(
+                'volume-1', status, attachments=[{
+                    'server_id': make.SERVER, 'attachment_id': 'attachment-1',
+                    'host_name': make.HOST, 'device': '/dev/vdb'}] * entries)
+            self.assertIs(expected, self.denies(None, server), (
+                server, status, entries))
+
+    def test_no_answer_does_not_deny_it(self):
+        for path in ('/attachments/attachment-1', '/volumes/volume-1'):
+            self.cloud.trouble('GET', path, wire.page(404))
+            self.assertRaises(errors.BadAnswer, self.denies)
 
 
 class WitnessTest(CinderTestCase):
@@ -717,7 +735,6 @@ ANSWERS = (
 
 #: ID, beginning of the path.
 REQUESTS = (
-    ('glance at the attachments', GLANCE),
     ('list of attachments', LIST),
     ('list of volumes', MANY),
     ('one attachment', '/attachments/attachment-gone'),
@@ -769,10 +786,10 @@ class FalseAnswerTest(CinderTestCase):
         bdms = self.healthy(1)
         self.cloud.put_attachment(
             'attachment-8', make.OTHER_SERVER, 'volume-8')
-        for path in (GLANCE, LIST):
-            self.cloud.trouble('GET', path, wire.json_answer(200, {
+        for look in (self.look, self.look_closely):
+            self.cloud.trouble('GET', LIST, wire.json_answer(200, {
                 'attachments': list(self.cloud.attachments.values())}))
-            error = self.assertRaises(errors.BadAnswer, self.look, bdms)
+            error = self.assertRaises(errors.BadAnswer, look, bdms)
             self.assertIn('resource_filters.json', str(error))
 
     def test_list_that_is_not_found_is_refused(self):
@@ -846,7 +863,7 @@ class ChangeTest(CinderTestCase):
     def test_a_cleanup_only_takes_attachments_away(self):
         """Delete no volume, and set the state of none."""
         room = pathlib.Path(cleanup.__file__).parent
-        asking = {'look', 'witness', 'attaches'}
+        asking = {'look', 'witness', 'denies'}
         self.assertEqual(
             {'delete_attachment'},
             set(re.findall(r'cinder\.([a-z]\w+)', ''.join(
@@ -996,7 +1013,7 @@ class WorldCase(base.TestCase):
             return types.SimpleNamespace(status_code=status), change(answer)
 
         return Cinder(Api('Cinder', VOLUME_MICROVERSION, lambda: send,
-                          NOVA_CONF, Deadline(120)), True)
+                          NOVA_CONF, Deadline(120)))
 
     @staticmethod
     def served(world):
@@ -1181,7 +1198,7 @@ class AnySpellingTest(WorldCase):
                 world.server.uuid, tuple(world.rows.values()),
                 world.server.project)
             return {
-                (f.reason, f.withheld, f.decision.connect, f.volume_id,
+                (f.reason, f.withheld, f.in_cinder, f.volume_id,
                  f.attachment_id, f.bdm and f.bdm.uuid, f.is_due)
                 for f in self.plan(world, answers, world.swaps).findings}
 

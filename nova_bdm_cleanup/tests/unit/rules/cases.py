@@ -11,8 +11,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from nova_bdm_cleanup import rules
-from nova_bdm_cleanup.rules import addresses, facts
-from nova_bdm_cleanup.rules.facts import Claim, Move
+from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules.facts import Claimant
 from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.tests.unit import make, worlds
 from nova_bdm_cleanup.tests.unit.node.cleanup import fakes
@@ -45,67 +45,57 @@ def _aged(draw: Any, seen: facts.Snapshot) -> facts.Snapshot:
             a, attached_at=draw(_times)) for a in seen.attachments))
 
 
-_CLAIMS = tuple(
-    Claim(server, volume_id, attachment_id, runs, may_run, is_young,
-          is_attached)
-    for server in (make.OTHER_SERVER, 'server-3')
-    for volume_id, attachment_id in (
-        ('volume-1', 'attachment-1'), ('volume-2', None),
-        ('volume-3', 'attachment-gone'), ('volume-9', 'attachment-9'))
-    for runs, may_run in ((True, True), (False, True), (False, False))
-    for is_young in (True, False)
-    for is_attached in (True, False, None))
+#: What another server, or another row of this server, can claim.
+_CLAIMS = tuple(make.claim(claimant, volume_id=volume_id)
+                for claimant in Claimant
+                for volume_id in ('volume-1', 'volume-9'))
 
-claims = st.sampled_from(_CLAIMS)
+claims_of_others = st.sampled_from(_CLAIMS)
 
 #: The claims on one disk: none, each alone, and pairs of different kinds.
 _claims_of_a_disk = st.sampled_from((
-    *(((),) * 40), *((claim,) for claim in _CLAIMS),
-    *((one, other) for one in _CLAIMS[::5] for other in _CLAIMS[::7])))
-
-_moves_of_the_server = st.sampled_from(((), (), *(
-    (Move(origin, target, progress, make.ago(began), changed), *others)
-    for origin, target in ((make.HOST, make.OTHER_HOST),
-                           (make.OTHER_HOST, make.HOST))
-    for progress in facts.Progress
-    for began in (90000, 7200, 60, 5, -60)
-    for changed in (None, make.ago(began - 5), make.NOW)
-    for others in ((), (Move(make.OTHER_HOST, make.HOST,
-                             facts.Progress.COMPLETE, make.ago(100000),
-                             make.ago(99000)),)))))
-
-_failures = st.sampled_from(['', '', '', '', 'no answer'])
+    *(((),) * 20), *((claim,) for claim in _CLAIMS),
+    *((one, other) for one in _CLAIMS for other in _CLAIMS[::3])))
 
 
-def _records_of(draw: Any, bdms: Iterable[facts.Bdm]) -> addresses.Records:
-    """Draw Nova's records about the disks of some mappings."""
-    return addresses.Records(
-        claims={b.uuid: draw(_claims_of_a_disk) for b in bdms},
-        moves=draw(_moves_of_the_server), guest_runs=draw(st.booleans()),
-        failure=draw(_failures))
+def _claims_on(draw: Any, bdms: Iterable[facts.Bdm]) -> facts.Claims:
+    """Draw what is claimed of the disks of some mappings."""
+    return facts.Claims(
+        {b.uuid: draw(_claims_of_a_disk) for b in bdms},
+        frozenset(b.uuid for b in bdms if draw(st.booleans())))
 
 
 @dataclasses.dataclass
 class Case:
-    """A world, a look at a server in it, a policy, and Nova's records."""
+    """A world, a look at a server in it, a policy, and claims of others."""
 
     world: fakes.World
     seen: facts.Snapshot
     policy: facts.Policy
-    records: addresses.Records
+    claims: facts.Claims
 
     @functools.cached_property
     def plan(self) -> facts.Plan:
         return rules.decide(self.seen, self.policy, make.NOW)
 
-    def applied(self, records: addresses.Records | None = None) -> facts.Plan:
-        return addresses.apply(self.plan, self.seen, self.policy, make.NOW,
-                               records or self.records)
+    @functools.cached_property
+    def judged(self) -> facts.Plan:
+        return make.judge(self.seen, self.claims, self.policy)
+
+    @property
+    def given(self) -> set[str]:
+        """Return the mappings whose disks the driver is given."""
+        return given(self.judged)
 
     def under(self, **policy: Any) -> Case:
         """Return the case of the same look with another policy."""
         return dataclasses.replace(
             self, policy=dataclasses.replace(self.policy, **policy))
+
+    def claimed(self, **claims: Any) -> Case:
+        """Return the case of the same look with other claims."""
+        return dataclasses.replace(
+            self, claims=dataclasses.replace(self.claims, **claims))
 
     def changed(self, **seen: Any) -> Case:
         """Return the case of another look with the same policy."""
@@ -141,12 +131,12 @@ def _cases(draw: Any) -> Case:
     if draw(st.booleans()):
         seen = _aged(draw, seen)
     return Case(world, seen, draw(worlds.policies),
-                _records_of(draw, seen.bdms))
+                _claims_on(draw, seen.bdms))
 
 
 _shared = worlds.Shared(_cases(), share=4)
 
-#: Run a test with many looks, policies and records.
+#: Run a test with many looks, policies and claims.
 of_any_look = _shared.each
 
 #: The same, for tests that draw something else, too.
@@ -154,6 +144,12 @@ cases = _shared.strategy()
 
 #: The same without a limit.
 generous = cases.map(lambda case: dataclasses.replace(case, policy=GENEROUS))
+
+
+def given(plan: facts.Plan) -> set[str]:
+    """Return the mappings whose disks the driver is given."""
+    return {f.bdm.uuid for f in plan.findings
+            if f.bdm and not f.is_due} - {*rules.not_given(plan)}
 
 
 def named(seen: facts.Snapshot) -> set[str | None]:
@@ -186,7 +182,7 @@ def shows_attached(seen: facts.Snapshot, volume_id: str | None) -> bool:
 
 def deleted(finding: facts.Finding) -> list[facts.Attachment]:
     """Return the attachments that a removal deletes in Cinder."""
-    return [*finding.left_over, *filter(None, [finding.attachment])]
+    return [*finding.dependent, *filter(None, [finding.attachment])]
 
 
 def roots(seen: facts.Snapshot) -> set[str | None]:
@@ -195,9 +191,13 @@ def roots(seen: facts.Snapshot) -> set[str | None]:
 
 
 def as_seen(plan: facts.Plan) -> set[tuple[object, ...]]:
-    """Return the decisions of a plan about mappings and attachments."""
+    """Return the decisions of a plan about mappings and attachments.
+
+    Whether an address is claimed decides over no record.
+    """
     return {(f.bdm and f.bdm.uuid, f.attachment and f.attachment.id,
-             f.reason, f.decision, f.withheld,
-             frozenset(a.id for a in f.left_over)) for f in plan.findings}
+             Reason.HEALTHY if f.reason is Reason.ADDRESS_CLAIMED
+             else f.reason, f.action, f.withheld,
+             frozenset(a.id for a in f.dependent)) for f in plan.findings}
 
 

@@ -103,8 +103,8 @@ STALE_ROWS = (
                          initiators=frozenset(('5001', '5002'))),
      'duplicate-attachment'),
     # A guest whose live migration failed may run on the other host.
-    ('a second of a volume that is healthy on another host',
-     second(make.HOST, make.OTHER_HOST), 'duplicate-attachment'),
+    ('a second of a volume that is attached on another host',
+     second(make.HOST, make.OTHER_HOST), ''),
     ('a second of a volume that is healthy on an unknown host',
      second(make.OTHER_HOST, None), 'duplicate-attachment'),
     ('a legacy second of a healthy volume', second(connected=False),
@@ -167,17 +167,20 @@ ADMINS = make.volume(project=make.OTHER_PROJECT)
 
 #: id, the look, and the findings; "!": it is removed.
 LOOKS = (
-    *(('every mapping of the volume must be of this host, %s' % name,
-       make.snapshot(bdms, [make.volume(attached_to=(
-           make.attached_to(), make.attached_to(
-               attachment_id='attachment-2', host=make.OTHER_HOST)))],
+    *(('every mapping of the volume must be of this host, %s' % host,
+       make.snapshot(
+           [make.bdm(), make.bdm(uuid='bdm-2', attachment_id='attachment-2')],
+           [make.volume(attached_to=(
+               make.attached_to(), make.attached_to(
+                   attachment_id='attachment-2', host=host),
+               make.attached_to(attachment_id='attachment-9',
+                                host=make.OTHER_HOST)))],
            [make.attachment(), make.attachment(id='attachment-2'), SECOND]),
-       'healthy healthy duplicate-attachment')
-      for name, bdms in (
-          ('here', (make.bdm(), make.bdm(
-              uuid='bdm-2', attachment_id='attachment-2'))),
-          ('there', (make.bdm(uuid='bdm-2', attachment_id='attachment-2'),
-                     make.bdm())))),
+       expected)
+      for host, expected in (
+          (make.HOST, 'healthy healthy stale-attachment!'),
+          (None, 'healthy healthy duplicate-attachment'),
+          (make.OTHER_HOST, 'healthy half-moved'))),
     ('several stale attachments of one volume all go', make.snapshot(
         [], [VOLUME_9], [STALE, dataclasses.replace(
             STALE, id='attachment-8')]),

@@ -8,6 +8,7 @@ import dataclasses
 import testscenarios
 
 from nova_bdm_cleanup import rules
+from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.tests.unit import base, make
 from nova_bdm_cleanup.tests.unit.make import decide
@@ -121,3 +122,89 @@ class ConfirmTest(base.TestCase):
             Reason.REBOOT_LOST, 'in plain words'))
         self.assertEqual([(Reason.REBOOT_LOST, 'in plain words')] * 2,
                          [(f.withheld, f.obstacle) for f in plan.findings])
+
+    def test_the_second_look_decides_about_the_disk(self):
+        healthy = make.snapshot([BDM], [make.volume()], [LEFT_OVER])
+        claims = facts.Claims({'bdm-1': (make.claim(),)})
+        gone = make.snapshot([BDM], [make.volume(status='error')])
+        given, claimed, detached = (
+            make.judge(healthy), make.judge(healthy, claims),
+            make.judge(gone))
+        for first in (given, claimed, detached):
+            for second, left_out in (
+                    (given, []), (claimed, ['bdm-1']),
+                    (detached, ['bdm-1'])):
+                plan = rules.confirm(first, second)
+                self.assertEqual(left_out, [*rules.not_given(plan)])
+                self.assertEqual([f.reason for f in first.findings],
+                                 [f.reason for f in plan.findings])
+
+    def test_a_row_that_is_gone_keeps_its_verdict(self):
+        first = decide(LOOK)
+        plan = rules.confirm(first, facts.Plan())
+        self.assertEqual([f.in_cinder for f in first.findings],
+                         [f.in_cinder for f in plan.findings])
+        self.assertEqual((), plan.due)
+
+
+class JudgeTest(base.TestCase):
+    """What the rules ask of Nova and Cinder, and when."""
+
+    def asked(self, seen, **arguments):
+        sources = make.Sources(seen)
+        rules.judge(seen, sources, facts.Policy(), make.NOW, **arguments)
+        return sources.asked
+
+    def test_names_of_disks_in_order_ask_nothing(self):
+        self.assertEqual([], self.asked(make.snapshot(
+            [make.bdm(addresses=frozenset())], [make.volume()],
+            [make.attachment()])))
+
+    def test_addresses_of_disks_in_order_ask_for_claims(self):
+        self.assertEqual(['claims'], self.asked(make.snapshot(
+            [BDM], [make.volume()], [LEFT_OVER])))
+
+    def test_a_removal_asks_for_everything_that_withholds_it(self):
+        self.assertEqual(['current', 'swaps', 'claims'], self.asked(LOOK))
+        self.assertEqual(
+            ['current', 'swaps', 'witness', 'claims'], self.asked(
+                make.snapshot([BDM], missing=['volume-1'])))
+
+    def test_a_missing_root_disk_asks_for_a_witness(self):
+        # It is not removed, and no driver can connect it.
+        seen = make.snapshot([make.bdm(boot_index=0)], missing=['volume-1'],
+                             roots=())
+        self.assertIn('witness', self.asked(seen))
+        for witness, left_out in (
+                (facts.WitnessAnswer.KNOWN, ['bdm-1']),
+                (facts.WitnessAnswer.NONE_EXISTS, ['bdm-1']),
+                (facts.WitnessAnswer.UNKNOWN, [])):
+            self.assertEqual(left_out, [*rules.not_given(make.judge(
+                dataclasses.replace(seen, witness=witness)))])
+
+    def test_a_suspect_cinder_leaves_no_disk_out(self):
+        seen = make.snapshot(
+            [BDM, make.bdm(uuid='bdm-2', volume_id='volume-2')],
+            missing=['volume-1', 'volume-2'])
+        for witness in (facts.WitnessAnswer.NONE_EXISTS,
+                        facts.WitnessAnswer.UNKNOWN):
+            plan = make.judge(dataclasses.replace(seen, witness=witness))
+            self.assertEqual({Reason.CINDER_SUSPECT},
+                             {f.withheld for f in plan.findings})
+            self.assertEqual({}, rules.not_given(plan))
+
+    def test_answers_withhold_what_they_concern(self):
+        for reason, values in (
+                (Reason.SERVER_LOCKED, {'server': make.server(
+                    is_locked=True)}),
+                (Reason.SWAP_INTERRUPTED, {'swaps': facts.Ending.NONE})):
+            plan = make.judge(dataclasses.replace(LOOK, **values))
+            self.assertEqual({reason}, {f.withheld for f in plan.findings})
+
+    def test_attachments_of_no_mapping_count_only_if_they_are_to(self):
+        sources = make.Sources(LOOK)
+        plan = rules.judge(LOOK, sources, facts.Policy(), make.NOW, False)
+        self.assertEqual(['bdm-1'], [f.bdm.uuid for f in plan.findings])
+        only_stale = dataclasses.replace(LOOK, bdms=(make.root(),))
+        self.assertEqual([], self.asked(only_stale, is_any_attachment=False))
+        self.assertEqual(['current', 'swaps'], self.asked(only_stale))

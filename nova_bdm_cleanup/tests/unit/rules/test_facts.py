@@ -8,7 +8,9 @@ import datetime
 
 import testscenarios
 
-from nova_bdm_cleanup.rules import addresses, facts, table
+from nova_bdm_cleanup import rules
+from nova_bdm_cleanup.rules import addresses, disks, facts, table
+from nova_bdm_cleanup.rules.facts import Action
 from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.tests.unit import base, make
 
@@ -20,7 +22,7 @@ STALE = make.attachment(id='attachment-9', volume_id='volume-9')
 class FrozenTest(base.TestCase):
 
     def test_no_fact_and_no_row_of_a_table_can_be_changed(self):
-        for module in (addresses, facts, table):
+        for module in (addresses, disks, facts, table):
             found = [getattr(each, '__dataclass_params__', None)
                      for each in vars(module).values()]
             self.assertTrue(any(found))
@@ -35,14 +37,17 @@ class DefaultsTest(base.TestCase):
         self.assertFalse(facts.Attachment(
             'attachment-1', 'volume-1', make.SERVER, 'reserved').connected)
 
-    def test_an_address_is_one_that_is_reused_unless_told(self):
-        self.assertTrue(facts.Bdm('bdm-1').has_address)
+    def test_a_disk_has_no_address_unless_told(self):
+        self.assertEqual((frozenset(), frozenset()), (
+            facts.Bdm('bdm-1').addresses, facts.Attachment(
+                'attachment-1', 'volume-1', make.SERVER, '').addresses))
 
-    def test_a_finding_keeps_the_mapping_and_connects_the_disk(self):
+    def test_a_finding_keeps_the_mapping_and_gives_the_disk(self):
         finding = facts.Finding(Reason.HEALTHY, '', make.bdm())
-        self.assertEqual((False, True, True, False), (
-            finding.is_removal, finding.connects,
-            finding.decision.has_address_here, finding.depends_on_root))
+        self.assertEqual((False, False, False, False, '', {}), (
+            finding.is_removal, finding.lacks_attachment, finding.is_root,
+            finding.depends_on_root, finding.address,
+            rules.not_given(facts.Plan((finding,)))))
 
     def test_a_list_of_attachments_is_complete_unless_told(self):
         self.assertFalse(facts.Answers({}, ()).is_cut)
@@ -77,46 +82,55 @@ class PlanTest(base.TestCase):
 
     def test_withhold_leaves_what_is_withheld_already(self):
         due = facts.Finding(Reason.VOLUME_MISSING, 'gone', make.bdm(),
-                            decision=make.REMOVE)
+                            action=Action.REMOVE)
         other = dataclasses.replace(due, withheld=Reason.NOT_SELECTED)
         kept = facts.Finding(Reason.HEALTHY, 'attached', make.bdm())
         plan = facts.Plan((due, other, kept)).withhold(Reason.OVER_LIMIT)
         self.assertEqual([Reason.OVER_LIMIT, Reason.NOT_SELECTED, None],
                          [f.withheld for f in plan.findings])
 
-    def test_doubt_or_limit_connects_a_withheld_disk(self):
-        """Connect it if Cinder is in doubt."""
-        plan = facts.Plan((facts.Finding(
-            Reason.VOLUME_MISSING, '', make.bdm(), decision=make.REMOVE),))
-        self.assertEqual(['bdm-1'], list(plan.not_connected))
-        for why in Reason:
-            self.assertEqual(
-                why not in (Reason.CINDER_SUSPECT, Reason.OVER_LIMIT),
-                bool(plan.withhold(why).not_connected), why)
-
     def test_only_one_kind_is_withheld(self):
         bdm = make.bdm()
         plan = facts.Plan((
             facts.Finding(Reason.VOLUME_MISSING, '', bdm,
-                          decision=make.REMOVE),
+                          action=Action.REMOVE),
             facts.Finding(Reason.STALE_ATTACHMENT, '', attachment=STALE,
-                          decision=make.DELETE)))
+                          action=Action.DELETE)))
         for of_mappings, left in ((True, [Reason.STALE_ATTACHMENT]),
                                   (False, [Reason.VOLUME_MISSING])):
             self.assertEqual(left, [f.reason for f in plan.withhold(
                 Reason.OVER_LIMIT, of_mappings=of_mappings).due])
 
-    def test_a_disk_with_a_reason_of_its_address_is_left_out(self):
-        out = facts.Finding(Reason.HEALTHY, '', make.bdm(), address='taken')
-        given = facts.Finding(Reason.HEALTHY, '', make.bdm(uuid='bdm-2'))
-        self.assertEqual({'bdm-1': out},
-                         facts.Plan((out, given)).left_out)
+    def test_only_some_volumes_are_withheld(self):
+        plan = facts.Plan(tuple(
+            facts.Finding(Reason.VOLUME_MISSING, '', make.bdm(volume_id=name),
+                          action=Action.REMOVE) for name in 'ab'))
+        self.assertEqual(['b'], [f.volume_id for f in plan.withhold(
+            Reason.TIMED_OUT, of_volumes={'a'}).due])
+
+    def test_a_plan_is_settled_with_its_last_finding(self):
+        second = datetime.timedelta(seconds=1)
+        self.assertEqual(0 * second, facts.Plan().settles_in)
+        self.assertEqual(7 * second, facts.Plan(tuple(
+            facts.Finding(Reason.STUCK, '', settles_in=count * second)
+            for count in (0, 7, 3))).settles_in)
+
+    def test_a_disk_lacks_its_attachment_only_when_that_is_settled(self):
+        for in_cinder in facts.InCinder:
+            for seconds in (0, 1):
+                self.assertIs(
+                    not seconds and in_cinder in (
+                        facts.InCinder.UNATTACHED, facts.InCinder.ELSEWHERE),
+                    facts.Finding(
+                        Reason.STUCK, '', in_cinder=in_cinder,
+                        settles_in=datetime.timedelta(seconds=seconds)
+                    ).lacks_attachment)
 
     def test_only_what_was_due_and_is_withheld_was_stopped(self):
         mapping = facts.Finding(Reason.VOLUME_MISSING, '', make.bdm(),
-                                decision=make.REMOVE)
+                                action=Action.REMOVE)
         stale = facts.Finding(Reason.STALE_ATTACHMENT, '', attachment=STALE,
-                              decision=make.DELETE)
+                              action=Action.DELETE)
         kept = facts.Finding(Reason.STUCK, '', make.bdm(uuid='bdm-2'))
         plan = facts.Plan((mapping, stale, kept))
         stopped = mapping.withhold(Reason.TIMED_OUT)
@@ -177,7 +191,7 @@ class SummedUpTest(base.TestCase):
     def test_mappings_and_what_is_to_be_done_are_never_summed_up(self):
         due = tuple(facts.Finding(
             Reason.STALE_ATTACHMENT, '', attachment=STALE,
-            decision=make.DELETE) for _ in range(9))
+            action=Action.DELETE) for _ in range(9))
         kept = tuple(facts.Finding(Reason.STUCK, '', make.bdm())
                      for _ in range(9))
         plan = facts.Plan((*kept, *due))
@@ -210,43 +224,6 @@ class PolicyTest(base.TestCase):
         self.assertTrue(policy.is_settled(None, make.NOW))
         causal = facts.Policy(settle_time=0 * second)
         self.assertTrue(causal.is_settled(make.ago(-1), make.NOW))
-
-
-class MoveTest(base.TestCase):
-    """A migration as Nova records it."""
-
-    scenarios = base.scenarios((
-        ('a resize', 'confirmed', facts.Progress.COMPLETE, 'a'),
-        ('an evacuation', 'done', facts.Progress.COMPLETE, 'a'),
-        ('a live migration', 'completed', facts.Progress.COMPLETE, 'a'),
-        ('a resize to confirm', 'finished', facts.Progress.COMPLETE, 'a'),
-        ('a failure', 'error', facts.Progress.FAILED, 'a'),
-        ('a live migration that was aborted', 'cancelled',
-         facts.Progress.FAILED, 'a'),
-        ('under way', 'post-migrating', facts.Progress.OPEN, 'a'),
-        ('a word of a later release', 'other', facts.Progress.OPEN, 'a'),
-        ('a revert under way', 'reverting', facts.Progress.OPEN, 'b'),
-        # Nova records it before it writes the rows.
-        ('a revert', 'reverted', facts.Progress.FAILED, 'b'),
-    ), 'status', 'progress', 'origin')
-
-    def test_status_gives_progress_and_origin(self):
-        move = facts.Move.recorded('a', 'b', self.status, make.NOW, None)
-        self.assertEqual((self.progress, {'a', 'b'}, self.origin),
-                         (move.progress, {move.origin, move.target},
-                          move.origin))
-
-
-class WithoutDiskTest(base.TestCase):
-
-    def test_words_give_the_reason_only_once(self):
-        for explanation, address, words in (
-                ('why', '', facts.WITHOUT_DISK),
-                ('why', 'whose', 'the driver is not given the disk: whose'),
-                ('whose', 'whose', 'the driver is not given the disk')):
-            self.assertEqual(words, facts.Finding(
-                Reason.OTHER_HOSTS_ADDRESS, explanation,
-                address=address).without_disk)
 
 
 class EndingTest(base.TestCase):

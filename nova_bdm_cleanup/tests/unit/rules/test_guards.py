@@ -167,12 +167,12 @@ class AttachmentLimitTest(base.TestCase):
                                  {f.withheld for f in plan.findings})
 
     def test_attachments_left_by_a_mapping_do_not_count(self):
-        left_over = [make.attachment(id='left-%03d' % n) for n in range(300)]
+        dependent = [make.attachment(id='left-%03d' % n) for n in range(300)]
         plan = decide(make.snapshot(
             [make.bdm()], [make.volume(status='available'), VOLUME_9],
-            [make.attachment(), *left_over, *stale(8)]))
+            [make.attachment(), *dependent, *stale(8)]))
         mapping = plan.due[0]
-        self.assertEqual(301, len(mapping.left_over))
+        self.assertEqual(301, len(mapping.dependent))
         self.assertEqual((1, 9), (plan.removals, len(plan.due)))
 
     def test_neither_kind_withholds_the_other(self):

@@ -9,7 +9,7 @@ from typing import Any
 
 import testscenarios
 
-from nova_bdm_cleanup.rules import facts, mappings, table
+from nova_bdm_cleanup.rules import disks, facts, mappings, table
 from nova_bdm_cleanup.rules.facts import Policy
 from nova_bdm_cleanup.rules.world import World
 from nova_bdm_cleanup.tests.unit import base, make
@@ -19,6 +19,7 @@ load_tests = testscenarios.load_tests_apply_scenarios
 
 
 BDM = make.bdm()
+RESERVING: Any = {'status': 'reserved', 'connected': False}
 YOUNG = make.bdm(attachment_id=None, has_connection_info=False,
                  created_at=make.ago(10))
 UNCONNECTED = dataclasses.replace(YOUNG, created_at=make.ago(86400))
@@ -29,6 +30,13 @@ RESERVED = make.attachment(status='reserved', connected=False)
 #: Made by a move that did not save it in the mapping.
 UNSAVED = dataclasses.replace(RESERVED, id='attachment-2')
 AVAILABLE = make.volume(status='available')
+#: The addresses of two paths to one disk.
+PATHS = (('target-1', '1'), ('target-2', '1'))
+DETACHING = make.volume(status='detaching')
+#: The volume and the attachment that a swap gets.
+SECOND_VOLUME = make.volume(id='volume-2', status='attaching')
+NEW = make.attachment(id='attachment-2', volume_id='volume-2',
+                      status='attaching')
 #: Entries of the volume's attachment list.
 HERE = make.attached_to()
 ELSEWHERE = make.attached_to(make.OTHER_SERVER, 'attachment-2')
@@ -53,6 +61,14 @@ def in_state(status, *attachments, bdm=BDM, **values):
 def listed(*entries, bdm=BDM, own=(), **values):
     """Return a look at a volume with these entries in its list."""
     return of(make.volume(attached_to=entries, **values), *own, bdm=bdm)
+
+
+def swapped(volume=DETACHING, further=SECOND_VOLUME,
+            record=NEW, swaps=facts.Ending.FAILURE, holds_lock=True):
+    """Return a look at a disk whose swap for another volume ended half way."""
+    return dataclasses.replace(make.snapshot(
+        [BDM], [volume, further], [OWN, record], swaps=swaps),
+        holds_lock=holds_lock)
 
 
 #: id, the look at one mapping, and the finding; "!": it is removed.
@@ -92,6 +108,22 @@ ROWS = (
      listed(HERE, status='awaiting-transfer'), 'volume-busy'),
     ('an in-use volume with its own attachment', of(make.volume(), OWN),
      'healthy'),
+    *(('attached, and the volume lists host %s' % host, listed(
+        make.attached_to(host=host), own=[OWN]), expected)
+      for host, expected in (
+          (make.HOST, 'healthy'), (make.HOST.upper(), 'healthy'),
+          (None, 'healthy'), (make.OTHER_HOST, 'half-moved'))),
+    *(('attached, %s' % words, of(
+        make.volume(), make.attachment(addresses=frozenset(shown)),
+        bdm=make.bdm(addresses=frozenset(kept))), expected)
+      for words, kept, shown, expected in (
+          ('by another address', PATHS[:1], PATHS[1:], 'half-moved'),
+          ('by some of its paths', PATHS, PATHS[1:], 'healthy'),
+          ('by a name in the mapping', (), PATHS, 'healthy'),
+          ('by an address that Cinder does not tell', PATHS, (), 'healthy'))),
+    ('attached to another host, and others change the multiattach volume',
+     listed(make.attached_to(host=make.OTHER_HOST), own=[OWN],
+            status='attaching', multiattach=True), 'operation-in-flight'),
     ('an attached volume that Nova does not connect',
      of(make.volume(), OWN, bdm=make.bdm(has_connection_info=False)),
      'status-contradiction'),
@@ -191,6 +223,9 @@ ROWS = (
           ('this server in the list of the volume', listed(
               HERE, bdm=PRE_QUEENS, own=[make.attachment(connected=False)]),
            'healthy'),
+          ('the list names another host', listed(
+              make.attached_to(host=make.OTHER_HOST), bdm=PRE_QUEENS),
+           'half-moved'),
           ('only other servers in the list', listed(
               ELSEWHERE, bdm=PRE_QUEENS), 'attached-elsewhere!'),
           ('no server in the list', of(make.volume(), bdm=PRE_QUEENS),
@@ -227,7 +262,7 @@ class MappingsTest(base.TestCase):
         is_due = self.expected.endswith('!')
         self.assertEqual(
             (is_due, is_due, self.seen.attachments if is_due else ()),
-            (finding.is_removal, finding.disconnect, finding.left_over))
+            (finding.is_removal, finding.disconnect, finding.dependent))
 
 
 def young(age, **values):
@@ -323,11 +358,11 @@ LOOKS = (
     ('reserved for a server that is not', seen(
         [BDM], make.volume(status='reserved'), RESERVED),
      'reserved-only'),
-    *(('before Queens one entry of several is enough, %s' % status, seen(
-        [PRE_QUEENS], make.volume(status=status, multiattach=True,
-                                  attached_to=entries)), 'healthy')
-      for entries in ((ELSEWHERE, HERE),
-                      (HERE, ELSEWHERE))
+    *(('before Queens one entry of several is enough, %s %s' % (
+        status, entries.index(HERE)), seen(
+            [PRE_QUEENS], make.volume(status=status, multiattach=True,
+                                      attached_to=entries)), 'healthy')
+      for entries in ((ELSEWHERE, HERE), (HERE, ELSEWHERE))
       for status in ('in-use', 'reserved')),
 
     # The second table
@@ -416,9 +451,38 @@ LOOKS = (
         own=make.attachment(status='attaching')),
      'operation-in-flight operation-in-flight'),
 
+    # A swap of the volume
+    *(('a swap that ended half way, %s %s' % (name, ending.name),
+       swapped(volume, swaps=ending),
+       'swap-interrupted operation-in-flight')
+      for name, volume in (
+          ('detaching', make.volume(status='detaching')),
+          ('migrated', make.volume(migration_status='completing')))
+      for ending in (facts.Ending.FAILURE, facts.Ending.NONE)),
+    *(('a swap that did not end half way, %s' % name, look, expected)
+      for name, look, expected in (
+          ('it succeeded', swapped(swaps=facts.Ending.SUCCESS),
+           'operation-in-flight operation-in-flight'),
+          ('it may be under way', swapped(holds_lock=False),
+           'operation-in-flight operation-in-flight'),
+          ('the volume is in use', swapped(make.volume()),
+           'healthy stale-attachment'),
+          ('the new volume is not connected', swapped(
+              record=dataclasses.replace(NEW, **RESERVING)),
+           'operation-in-flight operation-in-flight'),
+          ('another project has made the attachment', swapped(
+              further=dataclasses.replace(
+                  SECOND_VOLUME, project=make.OTHER_PROJECT)),
+           'operation-in-flight'),
+          ('of another server', swapped(record=dataclasses.replace(
+              NEW, server_id=make.OTHER_SERVER)),
+           'operation-in-flight cross-wired'))),
+
     # A volume that was transferred to another project
-    ('of another project, with its own attachment', transferred(
-        None, make.attachment(), FORGED), 'healthy'),
+    *(('of another project, with its own attachment on %s' % host,
+       transferred(None, make.attachment(), FORGED, host=host), expected)
+      for host, expected in ((make.HOST, 'healthy'),
+                             (make.OTHER_HOST, 'half-moved'))),
     ('of another project, in use by no server', transferred(),
      'status-contradiction'),
     ('of another project, available', transferred(status='available'),
@@ -496,7 +560,7 @@ class MappingTest(base.TestCase):
             plan = decide(seen(bdms, AVAILABLE, make.attachment()))
             self.assertEqual(
                 [(make.bdm(), ()), (never, (make.attachment(),))],
-                [(f.bdm, f.left_over) for f in plan.due])
+                [(f.bdm, f.dependent) for f in plan.due])
 
     def test_mappings_go_in_the_order_of_the_devices(self):
         never = make.bdm(uuid='bdm-0', device_name='/dev/vda',
@@ -516,7 +580,7 @@ class MappingTest(base.TestCase):
              make.bdm(uuid='bdm-2', volume_id='volume-2')],
             [AVAILABLE, make.volume(id='volume-2')],
             [make.attachment(server_id=make.OTHER_SERVER)]))
-        self.assertEqual([()], [f.left_over for f in plan.due])
+        self.assertEqual([()], [f.dependent for f in plan.due])
 
     def test_the_attachment_of_the_mapping_goes_last(self):
         # If the deletion stops half way, it keeps the volume in use.
@@ -526,25 +590,25 @@ class MappingTest(base.TestCase):
             dataclasses.replace(RESERVED, id='e'), make.attachment(id='a'),
             dataclasses.replace(RESERVED, id='d')))
         self.assertEqual(['d', 'e', 'a', 'c', 'b'],
-                         [a.id for a in finding.left_over])
+                         [a.id for a in finding.dependent])
 
     def test_attachments_go_by_their_ids(self):
         finding = self.only(seen([PRE_QUEENS], AVAILABLE, *(
             make.attachment(id=name) for name in 'ba')))
-        self.assertEqual(['a', 'b'], [a.id for a in finding.left_over])
+        self.assertEqual(['a', 'b'], [a.id for a in finding.dependent])
 
     def test_only_attachments_of_the_mapping_are_deleted(self):
         own = make.attachment(status='attaching')
         finding = self.only(transferred(
             None, own, FORGED, dataclasses.replace(RESERVED, id='forged-2'),
             status='available'))
-        self.assertEqual((own,), finding.left_over)
+        self.assertEqual((own,), finding.dependent)
         self.assertNotIn('forged', finding.explanation)
 
     def test_a_duplicate_goes_alone(self):
         [finding] = decide(spare()).due
         self.assertEqual((SPARE, False, ()), (
-            finding.bdm, finding.disconnect, finding.left_over))
+            finding.bdm, finding.disconnect, finding.dependent))
         self.assertIn('(bdm-1, device /dev/vdb)', finding.explanation)
 
     def test_disk_another_server_may_get_is_not_connected(self):
@@ -559,7 +623,7 @@ class MappingTest(base.TestCase):
                 (in_state('error', bdm=make.bdm(source_type='image')), False),
                 (listed(ELSEWHERE, bdm=make.bdm(source_type='image')), False),
                 (in_state('error', bdm=make.bdm(boot_index=0)), True),
-                (in_state('in-use'), True),
+                (in_state('in-use'), False),
                 (listed(ELSEWHERE, status='error'), False),
                 (listed(HERE, status='error'), True),
                 (listed(make.attached_to(host=None), status='error'), True),
@@ -572,13 +636,10 @@ class MappingTest(base.TestCase):
                 (transferred(make.bdm(attachment_id='died',
                                       source_type='image'), SECOND), False),
                 (transferred(status='error'), False),
-                (transferred(PRE_QUEENS, SECOND), True),
-                # Cinder's answer may be older than the mapping.
-                (in_state('error', bdm=make.bdm(
-                    updated_at=make.NOW - datetime.timedelta(seconds=9))),
-                 True)):
+                (transferred(PRE_QUEENS, SECOND), True)):
             finding = decide(look).findings[0]
-            self.assertEqual(connects, finding.decision.connect, finding)
+            self.assertEqual(
+                connects, disks.fate_of(finding) is disks.Fate.GIVEN, finding)
 
     def test_only_a_possible_root_leaves_the_removal_open(self):
         """Say nothing of a reboot that only the root disk would decide."""
@@ -596,7 +657,7 @@ class MappingTest(base.TestCase):
             finding = decide(look).findings[0]
             self.assertEqual(depends, finding.depends_on_root, finding)
             if depends:
-                self.assertTrue(finding.connects)
+                self.assertIs(disks.Fate.GIVEN, disks.fate_of(finding))
                 self.assertFalse(finding.is_removal)
 
     def test_explanations_name_what_was_seen(self):

@@ -64,7 +64,7 @@ class DecidePropertiesTest(base.TestCase):
                 continue
             self.assertFalse(finding.bdm.has_connection_info)
             self.assertFalse(finding.disconnect)
-            self.assertEqual((), finding.left_over)
+            self.assertEqual((), finding.dependent)
             # One row and one attachment remain, which belong together.
             serving, = ours(case.seen, finding.volume_id)
             self.assertEqual(('attached', True),

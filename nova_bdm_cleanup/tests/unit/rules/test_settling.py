@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The age of what a removal rests on."""
+"""The age of what a verdict against a disk rests on."""
 
 from __future__ import annotations
 
@@ -83,39 +83,113 @@ class UnsettledTest(base.TestCase):
                         device_name='/dev/vdc')], [AVAILABLE], [OWN]), 7),
     )]
 
-    def test_removal_waits_the_seconds_of_the_row(self):
-        policy = facts.Policy()
-        plan = rules.decide(self.seen, policy, make.NOW)
+    def test_verdict_settles_after_the_seconds_of_the_row(self):
+        plan = make.judge(self.seen)
         self.assertTrue(plan.due)
-        self.assertEqual(
-            datetime.timedelta(seconds=self.seconds),
-            max(rules.unsettled_for(
-                plan, self.seen, policy, make.NOW).values(),
-                default=datetime.timedelta(0)))
+        self.assertEqual(datetime.timedelta(seconds=self.seconds),
+                         plan.settles_in)
 
 
-class NothingIsDueTest(base.TestCase):
+class KeptTest(base.TestCase):
+    """A disk that stays, and would not be given to the driver."""
+
+    #: Name, snapshot, seconds until it is settled, and whether it is given
+    #: then.
+    scenarios = [(name, {'seen': look, 'seconds': seconds, 'given': given})
+                 for name, look, seconds, given in (
+        ('a volume that is deleted', seen(volume=make.volume(
+            status='deleting', updated_at=YOUNG), attachments=()), 7, False),
+        ('a volume in use by nobody', seen(volume=make.volume(
+            updated_at=YOUNG), attachments=()), 7, False),
+        ('it is the root disk', seen(
+            young(BDM, boot_index=0), young(AVAILABLE, updated_at=YOUNG),
+            ()), 7, True),
+        ('it is attached', seen(
+            volume=make.volume(status='error', updated_at=YOUNG)), 0, True),
+        ('it is attached by another attachment', seen(
+            volume=make.volume(updated_at=YOUNG),
+            attachments=[make.attachment(id='attachment-3')]), 0, True),
+        ('it is healthy', seen(volume=make.volume(updated_at=YOUNG)), 0,
+         True),
+    )]
+
+    def test_disk_is_given_until_its_verdict_is_settled(self):
+        plan = make.judge(self.seen)
+        self.assertEqual(datetime.timedelta(seconds=self.seconds),
+                         plan.settles_in)
+        self.assertEqual({}, rules.not_given(plan))
+        later = make.judge(self.seen, now=make.NOW + datetime.timedelta(
+            seconds=self.seconds))
+        self.assertEqual([] if self.given else ['bdm-1'],
+                         [*rules.not_given(later)])
+
+    def test_two_looks_that_agree_are_enough(self):
+        plan = make.judge(self.seen)
+        again = rules.agreed(plan, plan)
+        self.assertFalse(again.settles_in)
+        self.assertEqual([] if self.given else ['bdm-1'],
+                         [*rules.not_given(again)])
+
+
+class AgreedTest(base.TestCase):
+
+    def look(self, bdm=BDM, age=3, **values):
+        return make.judge(seen(bdm, make.volume(
+            **{'status': 'available', 'updated_at': make.ago(age), **values}),
+            ()))
+
+    def test_times_that_change_do_not_count(self):
+        # The owner of a volume can renew its time, and a clock may be ahead.
+        for age in (0, -3, -7200):
+            plan = rules.agreed(self.look(), self.look(age=age))
+            self.assertFalse(plan.settles_in)
+            self.assertTrue(plan.due)
+
+    def test_another_verdict_is_not_settled(self):
+        for before in (facts.Plan(), self.look(status='error'),
+                       self.look(young(BDM, attachment_id='attachment-9')),
+                       self.look(young(BDM, boot_index=0))):
+            self.assertEqual(
+                datetime.timedelta(seconds=7),
+                rules.agreed(before, self.look()).settles_in)
+
+
+class NothingIsAgainstADiskTest(base.TestCase):
 
     def test_nothing_is_waited_for(self):
-        policy = facts.Policy()
         for look in (
                 seen(volume=make.volume(updated_at=YOUNG)),
                 seen(volume=make.volume(status='detaching',
                                         updated_at=YOUNG))):
-            plan = rules.decide(look, policy, make.NOW)
+            plan = make.judge(look)
             self.assertEqual((), plan.due)
-            self.assertFalse(
-                rules.unsettled_for(plan, look, policy, make.NOW))
+            self.assertFalse(plan.settles_in)
 
-    def test_a_withheld_removal_is_not_waited_for(self):
-        look = seen(volume=young(AVAILABLE, updated_at=YOUNG))
-        policy = facts.Policy(remove=frozenset())
-        plan = rules.decide(look, policy, make.NOW)
-        self.assertFalse(rules.unsettled_for(plan, look, policy, make.NOW))
+    def test_a_withheld_removal_that_leaves_a_disk_out_is_waited_for(self):
+        plan = make.judge(seen(volume=young(AVAILABLE, updated_at=YOUNG),
+                               attachments=()),
+                          policy=facts.Policy(remove=frozenset()))
+        self.assertEqual((), plan.due)
+        self.assertTrue(plan.settles_in)
+
+    def test_a_stale_attachment_that_is_withheld_is_not_waited_for(self):
+        look = make.snapshot([], [make.volume(updated_at=OLD)],
+                             [young(OWN, attached_at=YOUNG)])
+        self.assertTrue(make.judge(look).settles_in)
+        self.assertFalse(make.judge(look, policy=facts.Policy(
+            remove=frozenset())).settles_in)
 
     def test_causal_reads_need_no_wait(self):
-        look = seen(volume=young(AVAILABLE, updated_at=YOUNG))
-        policy = facts.Policy(settle_time=datetime.timedelta(0))
-        plan = rules.decide(look, policy, make.NOW)
+        plan = make.judge(seen(volume=young(AVAILABLE, updated_at=YOUNG)),
+                          policy=facts.Policy(
+                              settle_time=datetime.timedelta(0)))
         self.assertTrue(plan.due)
-        self.assertFalse(rules.unsettled_for(plan, look, policy, make.NOW))
+        self.assertFalse(plan.settles_in)
+
+    def test_a_claimed_address_is_not_waited_for(self):
+        """Check that no record makes a disk another's for a moment only."""
+        plan = make.judge(
+            seen(volume=make.volume(updated_at=YOUNG)), facts.Claims(
+                {'bdm-1': (make.claim(),)}))
+        self.assertFalse(plan.settles_in)
+        self.assertEqual(['bdm-1'], [*rules.not_given(plan)])

@@ -17,6 +17,7 @@ from nova_bdm_cleanup.client.cloud import (
 from nova_bdm_cleanup.rules import (
     addresses,
     attachments,
+    disks,
     facts,
     guards,
     mappings,
@@ -38,6 +39,7 @@ TABLES: dict[str, Any] = {
         attachments.ATTACHMENTS,
     'nova_bdm_cleanup.rules.guards.GUARDS': guards.GUARDS,
     'nova_bdm_cleanup.rules.addresses.ADDRESSES': addresses.ADDRESSES,
+    'nova_bdm_cleanup.rules.disks.DISKS': disks.DISKS,
     'nova_bdm_cleanup.client.cloud.held_attachments.HELD_ATTACHMENTS':
         held_attachments.HELD_ATTACHMENTS,
     'nova_bdm_cleanup.client.cloud.held_volumes.HELD_VOLUMES':

@@ -155,39 +155,27 @@ class InspectionTest(InspectionCase):
         self.cloud.mapping(self.alpha, self.disk)
         self.assertEqual(['duplicate-mapping'], self.reasons())
 
-    def test_disk_of_a_former_host_is_not_connected(self) -> None:
-        self.cloud.evacuate(self.alpha)
-        self.assertEqual(['other-hosts-address'], self.reasons())
-        finding, = self.inspect().findings
-        self.assertIn('that of host compute1,', finding.explanation)
-        self.assertFalse(finding.connects)
-
-    def test_host_with_another_name(self) -> None:
-        self.cloud.servers[self.alpha]['OS-EXT-SRV-ATTR:host'] = 'renamed'
-        self.assertEqual([], self.reasons())
-        self.assertEqual(1, self.cloud.asked('os-migrations'))
-
-    def test_moves_are_read_only_where_a_host_differs(self) -> None:
+    def test_disk_of_a_former_host_is_half_moved(self) -> None:
         self.cloud.evacuate(self.alpha)
         attachment = self.cloud.attachments[
             loopback.uid('attachment of disk')]
-        for host in ('compute2', 'COMPUTE2.example.org', None):
+        for host, expected in (
+                (attachment['host'], ['half-moved']), ('compute2', []),
+                ('COMPUTE2.example.org', []), (None, [])):
             attachment['host'] = host
-            self.assertEqual([], self.reasons(), host)
-        # The API shows no age of a mapping: an attachment without a host does
-        # not tell whose address it has.
-        self.cloud.lose_attachment(self.disk)
-        self.assertEqual(['volume-available'], self.reasons())
-        self.assertEqual(0, self.cloud.asked('os-migrations'))
+            self.assertEqual(expected, self.reasons(), host)
 
-    def test_moves_are_for_administrators(self) -> None:
+    def test_disk_of_a_former_host_is_kept_and_not_connected(self) -> None:
+        self.cloud.evacuate(self.alpha)
+        seen = self.inspect()
+        finding, = seen.findings
+        self.assertIn('Cinder attaches the volume to host compute1',
+                      finding.explanation)
+        self.assertFalse(finding.is_removal)
+
+    def test_only_administrators_see_hosts(self) -> None:
         self.cloud.evacuate(self.alpha)
         self.assertEqual([], self.reasons(user='member'))
-        self.assertEqual(0, self.cloud.asked('os-migrations'))
-        # Nova's own policy may differ from Cinder's.
-        self.cloud.on('os-migrations', lambda: (403, {
-            'forbidden': {'message': 'Policy'}}))
-        self.assertEqual([], self.reasons())
 
     def test_server_on_no_host_has_no_other_host(self) -> None:
         self.cloud.evacuate(self.alpha)

@@ -150,27 +150,6 @@ class LastStartTest(base.CloudCase):
         self.assertEqual(('', {}), self.nova().not_connected(self.alpha))
 
 
-class MovesTest(base.CloudCase):
-
-    def test_moves_within_one_host_are_left_out(self) -> None:
-        self.cloud.evacuate(self.alpha)
-        migration, = self.cloud.migrations[self.alpha]
-        self.cloud.migrations[self.alpha] = [
-            dict(migration, status='reverted'),
-            dict(migration, dest_compute=None),
-            dict(migration, dest_compute='compute1'), migration]
-        self.assertEqual(
-            [('compute2', 'compute1'), ('compute1', 'compute2')],
-            [(m.origin, m.target) for m in self.nova().moves(self.alpha)])
-        self.assertEqual((), self.nova().moves(self.beta))
-        self.assertEqual((), self.nova('member').moves(self.alpha))
-
-    def test_move_without_a_time_is_refused(self) -> None:
-        self.cloud.evacuate(self.alpha)
-        self.cloud.migrations[self.alpha][0]['created_at'] = None
-        self.assertRaises(errors.BadAnswer, self.nova().moves, self.alpha)
-
-
 class DisksTest(base.CloudCase):
 
     def disks(self) -> Any:

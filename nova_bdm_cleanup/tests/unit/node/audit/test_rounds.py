@@ -27,7 +27,7 @@ from nova_bdm_cleanup.node.cleanup.triggers import AUDIT
 from nova_bdm_cleanup.node.store.findings import FindingStore
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.deadline import TimedOut
-from nova_bdm_cleanup.rules.facts import Finding, Plan, WitnessAnswer
+from nova_bdm_cleanup.rules.facts import Action, Finding, Plan, WitnessAnswer
 from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.tests.unit import base, make
 from nova_bdm_cleanup.tests.unit.node.cleanup import fakes
@@ -271,7 +271,7 @@ class FindingTest(RoundTestCase):
 
     def test_stale_attachments_are_told_apart_and_summed_up(self):
         stale = [finding(
-            Reason.STALE_ATTACHMENT, bdm=None, decision=make.DELETE,
+            Reason.STALE_ATTACHMENT, bdm=None, action=Action.DELETE,
             attachment=make.attachment(id='attachment-%d' % number))
             for number in range(30)]
         self.find(*stale)
@@ -287,7 +287,7 @@ class FindingTest(RoundTestCase):
         self.events()
         self.events()
         for plan in (Plan(), Plan((finding(
-                decision=make.REMOVE, withheld=AUDIT.lost),))):
+                action=Action.REMOVE, withheld=AUDIT.lost),))):
             self.server.plan = plan
             self.server.is_busy = not plan.findings
             self.assertEqual([], self.events())

@@ -42,7 +42,7 @@ class World:
     :param volumes: Cinder's volumes, without their lists of attachments
     :param attachments: Cinder's attachments, of other servers too
     :param hosts: the hosts of attachments that connect another host
-    :param neighbours: volumes that other servers on this host have
+    :param neighbours: volumes that other guests on this host have
     """
 
     def __init__(self, bdms: Sequence[facts.Bdm] = (),
@@ -58,16 +58,16 @@ class World:
         self.volumes = {v.id: v for v in volumes}
         self.attachments = {a.id: a for a in attachments}
         self.neighbours = set(neighbours)
-        #: Volumes whose address on this host now belongs to another volume.
+        #: Volumes whose address on this host is in another server's row.
         self.reused: set[str] = set()
-        #: Whether Cinder shows the new volumes at these addresses as attached.
-        self.neighbour_is_attached: bool | None = True
-        #: Its guest runs, and its row is new.
-        self.neighbour_runs = self.neighbour_is_young = False
-        #: The moves of the server between hosts.
-        self.moves: Sequence[facts.Move] = ()
-        #: Volumes whose users on this host cannot be determined.
+        #: Cinder denies those rows; None: it does not answer.
+        self.is_denied: bool | None = False
+        #: Volumes for whose address the hypervisor does not answer.
         self.undecided: set[str] = set()
+        #: Volumes that stay connected for a later start of Nova.
+        self.noted: set[str | None] = set()
+        #: Volumes whose disconnect is announced.
+        self.announced: set[str | None] = set()
         #: How Nova's swaps of volumes ended.
         self.swaps = facts.Ending.SUCCESS
         #: Volumes whose lock is held.
@@ -88,7 +88,7 @@ class World:
         self.is_awaited = False
         #: Whether the cleanup holds the lock of the server.
         self.locked = False
-        #: Volumes that the server has open on this host.
+        #: Volumes that are connected to this host for the server.
         self.connected = {b.volume_id for b in bdms if b.has_connection_info}
         #: Attachments through which the back end maps a volume to a host.
         self.mapped = {a.id for a in attachments
@@ -284,36 +284,36 @@ class Host(InstancePort):
         with self._world.call('power-off'):
             self._world.running = False
 
-    def claims(self, bdms: Sequence[facts.Bdm]
-               ) -> Mapping[str, Sequence[facts.Claim]]:
-        with self._world.call('claims', *(b.volume_id or '' for b in bdms)):
-            return {bdm.uuid: self._claims_on(bdm) for bdm in bdms}
+    def claims(self, disks: Sequence[facts.Bdm]) -> facts.Claims:
+        world = self._world
+        with world.call('claims', *(b.volume_id or '' for b in disks)):
+            return facts.Claims(
+                {bdm.uuid: tuple(self._claims_on(bdm)) for bdm in disks},
+                frozenset(bdm.uuid for bdm in disks
+                          if world.running and bdm.addresses
+                          and bdm.volume_id in world.connected))
 
-    def _claims_on(self, bdm: facts.Bdm) -> Sequence[facts.Claim]:
-        volume_id = bdm.volume_id or ''
-        if volume_id in self._world.neighbours:
-            return (self._claim(volume_id, may_run=True),)
-        if volume_id in self._world.reused:
-            return (self._claim('its volume'),)
-        return ()
+    def _claims_on(self, bdm: facts.Bdm) -> Iterator[facts.Claim]:
+        world, volume_id = self._world, bdm.volume_id or ''
+        if volume_id in world.neighbours:
+            yield make.claim(volume_id=volume_id)
+        if volume_id in world.reused:
+            yield make.claim(facts.Claimant.ROW)
+        if volume_id in world.undecided:
+            yield facts.Claim(facts.Claimant.ANY_GUEST)
 
-    def _claim(self, volume_id: str, may_run: bool = False) -> facts.Claim:
-        return facts.Claim(
-            'a neighbour', volume_id, 'its attachment',
-            runs=may_run or self._world.neighbour_runs,
-            may_run=may_run or self._world.neighbour_runs,
-            is_young=self._world.neighbour_is_young)
+    @contextlib.contextmanager
+    def disconnecting(self, bdm: facts.Bdm) -> Iterator[None]:
+        with self._world.call('announce', bdm.volume_id or ''):
+            self._world.announced.add(bdm.volume_id)
+        try:
+            yield
+        finally:
+            self._world.announced.discard(bdm.volume_id)
 
-    def moves(self) -> Sequence[facts.Move]:
-        with self._world.call('moves'):
-            return self._world.moves
-
-    def complete_claims(self, bdm: facts.Bdm
-                        ) -> tuple[Sequence[facts.Claim], str]:
-        with self._world.call('complete-claims', bdm.volume_id or ''):
-            return self._claims_on(bdm), (
-                'a server is moving' if bdm.volume_id in self._world.undecided
-                else '')
+    def note(self, bdm: facts.Bdm) -> None:
+        with self._world.call('note', bdm.volume_id or ''):
+            self._world.noted.add(bdm.volume_id)
 
     @contextlib.contextmanager
     def volume_lock(self, volume_id: str) -> Iterator[None]:
@@ -347,6 +347,9 @@ class Host(InstancePort):
             if bdm.uuid in self._world.rows:
                 self._world.violation('tidied up before %s was gone', bdm.uuid)
 
+    def forget(self, attachment: facts.Attachment) -> None:
+        """Only nova-compute remembers anything."""
+
     def destroy(self, bdm: facts.Bdm) -> None:
         world = self._world
         with world.call('destroy', bdm.uuid):
@@ -356,7 +359,7 @@ class Host(InstancePort):
             if row.is_root or not row.is_volume:
                 world.violation('removed %s', row)
             if (row.volume_id in world.connected
-                    and row.volume_id not in world.neighbours
+                    and row.volume_id not in world.neighbours | world.noted
                     and not world.serves(row)):
                 world.violation('mapping %s went while it was connected',
                                 row.uuid)
@@ -382,9 +385,11 @@ class Host(InstancePort):
             world.violation('%s disconnected without the lock', volume_id)
         if world.running:
             world.violation('%s disconnected from a running guest', volume_id)
+        if volume_id not in world.announced:
+            world.violation('%s disconnected without notice', volume_id)
         if volume_id in world.neighbours:
             world.violation('%s disconnected from a neighbour', volume_id)
-        if volume_id in world.reused and world.neighbour_is_attached:
+        if volume_id in world.reused and not world.is_denied:
             world.violation('the volume that took the place of %s was '
                             'disconnected', volume_id)
         world.connected.discard(volume_id)
@@ -423,10 +428,12 @@ class Cinder(cinder.Cinder):
                     if any(v in self._world.volumes for v in asked)
                     else facts.WitnessAnswer.UNKNOWN)
 
-    def attaches(self, server_id: str, volume_id: str,
-                 attachment_id: str | None) -> bool | None:
-        with self._world.call('attaches', volume_id):
-            return self._world.neighbour_is_attached
+    def denies(self, claim: facts.Claim, host: str,
+               addresses: frozenset[facts.Address]) -> bool:
+        with self._world.call('denies', claim.volume_id or ''):
+            if self._world.is_denied is None:
+                raise errors.Unreachable('no route')
+            return self._world.is_denied
 
     def delete_attachment(self, attachment_id: str,
                           complete: bool = False) -> bool:
@@ -473,7 +480,8 @@ class Cinder(cinder.Cinder):
                             attachment.id)
         if (attachment.id in world.mapped
                 and attachment.volume_id in world.connected
-                and attachment.volume_id not in world.neighbours
+                and attachment.volume_id
+                not in world.neighbours | world.noted
                 and world.host_of(attachment) == world.server.host):
             world.violation('attachment %s deleted while connected',
                             attachment.id)

@@ -17,6 +17,7 @@ from nova_bdm_cleanup.node.cleanup.ports import RebootLost, ShuttingDown
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
 from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules.facts import Action
 from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.tests.unit import base, make
 from nova_bdm_cleanup.tests.unit.node.cleanup import fakes
@@ -58,11 +59,11 @@ class ActionsTest(base.TestCase):
             fakes.Host(self.world), fakes.Cinder(self.world),
             journal.begin({}, [], server=make.SERVER),
             log_lines.LogLines(None, 'req-1', triggers.HARD_REBOOT),
-            triggers.HARD_REBOOT, Deadline(60))
+            triggers.HARD_REBOOT, Deadline(60), make.HOST, 1, ('a', 'b'))
         self.world.timeline.clear()
         self.finding = facts.Finding(
             Reason.VOLUME_AVAILABLE, 'a sentence', bdm=make.bdm(),
-            decision=make.REMOVE, left_over=(make.attachment(),))
+            action=Action.REMOVE, dependent=(make.attachment(),))
 
     def test_a_failure_is_logged_without_its_exception(self):
         # While an exception is handled, oslo.log appends it to a warning.
@@ -76,7 +77,7 @@ class ActionsTest(base.TestCase):
 
     def test_removal_is_logged_before_its_first_step(self):
         was_logged = []
-        self.world.meanwhile['complete-claims'] = (
+        self.world.meanwhile['claims'] = (
             lambda: was_logged.append('event=removing' in self.log.output))
         self.actions.power_off()
         self.actions.carry_out(self.finding)

@@ -15,6 +15,7 @@ import testscenarios
 from nova_bdm_cleanup.node.cleanup import log_lines, triggers
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules.facts import Action
 from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.tests.unit import base, make
 from nova_bdm_cleanup.tests.unit.node.cleanup import fakes
@@ -67,7 +68,7 @@ def finding(reason, action=True, withheld=None):
     bdm = make.bdm()
     return facts.Finding(
         reason, 'a sentence', bdm=bdm, withheld=withheld,
-        decision=make.REMOVE if action else facts.Decision())
+        action=Action.REMOVE if action else Action.KEEP)
 
 
 class LevelTest(AuditTestCase):
@@ -117,10 +118,10 @@ class WithheldTest(AuditTestCase):
 ATTACHMENT = make.attachment()
 STALE = facts.Finding(
     Reason.STALE_ATTACHMENT, 'a sentence', attachment=ATTACHMENT,
-    decision=make.DELETE)
+    action=Action.DELETE)
 BESIDE_ANOTHER = facts.Finding(
     Reason.DUPLICATE_MAPPING, 'a sentence', bdm=make.bdm(),
-    decision=make.REMOVE_ROW)
+    action=Action.REMOVE_ROW)
 #: The fields shown of a mapping, and those without a mapping.
 OF_BDM = ('volume-1', 'attachment-1', '/dev/vdb')
 OF_NONE = ('-', '-', '-')
@@ -223,7 +224,7 @@ class LineTest(AuditTestCase):
         bdm = make.bdm(attachment_id=None)
         self.audit.removing(facts.Finding(
             Reason.VOLUME_MISSING, 'a sentence', bdm=bdm,
-            decision=make.REMOVE))
+            action=Action.REMOVE))
         self.assertNotIn('None', self.line()['text'])
 
     def test_missing_request_id_is_a_dash(self):
@@ -291,7 +292,7 @@ class CountTest(AuditTestCase):
         for what in (finding(Reason.VOLUME_MISSING), None):
             self.audit.failed(what, Reason.STEP_FAILED, 'claim',
                               RuntimeError('no'))
-        self.audit.left_out(Reason.TIMED_OUT, 'no answer', 99)
+        self.audit.not_cleaned(Reason.TIMED_OUT, 'no answer', 99)
         self.audit.not_audited(Reason.CINDER_SUSPECT, 'no', 'later', False)
         self.assertRefused(cinder_unknown=1, step_failed=2, timed_out=99,
                            cinder_suspect=1)

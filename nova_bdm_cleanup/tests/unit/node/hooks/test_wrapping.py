@@ -13,7 +13,7 @@ from nova_bdm_cleanup.node.cleanup import triggers
 from nova_bdm_cleanup.node.cleanup.triggers import TRIGGERS
 from nova_bdm_cleanup.node.hooks import table, wrapping
 from nova_bdm_cleanup.node.hooks.table import HOOKS, Wraps
-from nova_bdm_cleanup.node.hooks.wrapping import Call, Wrapper
+from nova_bdm_cleanup.node.hooks.wrapping import NovaCall, Wrapper
 from nova_bdm_cleanup.tests.unit import base
 
 #: The parameters that have defaults in Nova.
@@ -60,7 +60,7 @@ class WrapperTest(base.TestCase):
         self.addCleanup(patcher.stop)
 
     def _handler_of(self, wrapper: Wrapper) -> Any:
-        def note(call: Call, *result: Any) -> None:
+        def note(call: NovaCall, *result: Any) -> None:
             self.ran.append((wrapper.handler, frozenset(call.arguments)))
             if wrapper.method == table.BLOCK_DEVICE_INFO:
                 # The first handler reads them; the others reuse them.
@@ -68,7 +68,7 @@ class WrapperTest(base.TestCase):
                                           wrapper.handler]
 
         @contextlib.contextmanager
-        def around(call: Call) -> Iterator[None]:
+        def around(call: NovaCall) -> Iterator[None]:
             note(call)
             yield
 
@@ -104,7 +104,7 @@ class WrapperTest(base.TestCase):
     def check(self, owner: Any, method: table.Method,
               wrappers: Sequence[Wrapper], names: Sequence[str],
               count: int) -> None:
-        """Call the method with this number of positional arguments."""
+        """NovaCall the method with this number of positional arguments."""
         self.ran = []
         values = {name: [name] if name == 'bdms' else name for name in names}
         got = getattr(owner, method.name)(
@@ -166,7 +166,7 @@ class WrapperTest(base.TestCase):
         return [dict(vars(owner)) for owner in owners.values()]
 
     def test_nova_goes_on_after_an_error_of_any_handler(self) -> None:
-        def fail(call: Call, *result: Any) -> None:
+        def fail(call: NovaCall, *result: Any) -> None:
             raise ZeroDivisionError
 
         self.patch(wrapping, 'handler_of', lambda wrapper: fail)
@@ -178,8 +178,9 @@ class WrapperTest(base.TestCase):
         self.assertIn('Nova goes on as without it', self.log.output)
 
     def test_method_does_not_run_if_its_handler_says_so(self) -> None:
-        self.patch(wrapping, 'handler_of', lambda wrapper: lambda call: True)
-        for wraps, runs in ((Wraps.UNLESS, False), (Wraps.BEFORE, True)):
+        self.patch(wrapping, 'handler_of', lambda wrapper: (
+            lambda call: contextlib.nullcontext(True)))
+        for wraps, runs in ((Wraps.AROUND, False), (Wraps.BEFORE, True)):
             owners = self.wrapped([Wrapper(
                 table.BUILTIN_CLEANUP, wraps, 'handler', [])])
             self.assertEqual(runs, owners[

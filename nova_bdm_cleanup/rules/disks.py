@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fate of a disk: whether the driver is given it.
+
+It is decided apart from the removal of its mapping, and after all guards: the
+disk of a mapping that must stay may still not be connected, since Cinder may
+give the volume, or its address, to another server at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import enum
+
+from nova_bdm_cleanup.rules.facts import Finding, InCinder, Plan
+from nova_bdm_cleanup.rules.reasons import Reason
+from nova_bdm_cleanup.rules.table import first, Row, Table
+
+
+class Fate(enum.Enum):
+    """The fate of a disk whose mapping exists when Nova starts the guest.
+
+    The value is the text in the documentation.
+    """
+
+    GIVEN = 'given to the driver'
+    NOT_CONNECTED = '**not connected**'
+    ANOTHERS = '**not connected**: its address may be another disk\'s'
+
+    def __str__(self) -> str:
+        return self.value
+
+
+#: The first row that holds decides.
+DISKS: Table[Row[Finding, Fate]] = Table(
+    ('The disk', 'It is'), (
+
+    # No driver can connect it.
+    Row('has a volume that certainly does not exist',
+        lambda f: f.in_cinder is InCinder.MISSING,
+        Fate.NOT_CONNECTED,
+        'the guest comes back without the disk: no driver can connect a '
+        'volume that does not exist'),
+
+    # The other volume may have what the guest has written since.
+    Row('was half swapped, and its guest did not have it open when the '
+        'operation began',
+        lambda f: f.reason is Reason.SWAP_INTERRUPTED and not f.was_open,
+        Fate.NOT_CONNECTED,
+        'the guest comes back without both disks: choose one, and attach it'),
+
+    Row('has an address that must not be connected, by the table of addresses',
+        lambda f: f.address,
+        Fate.ANOTHERS,
+        'the driver is not given it, and the guest comes back without the '
+        'disk: {it.address}'),
+
+    Row('is not attached to the server, and Cinder attaches its volume, which '
+        'is not multiattach, to another server',
+        lambda f: f.lacks_attachment and f.in_cinder is InCinder.ELSEWHERE,
+        Fate.NOT_CONNECTED,
+        'the guest comes back without the disk: another server has it'),
+
+    Row('is not attached to the server; it is the root disk, or a limit keeps '
+        'its mapping',
+        lambda f: f.lacks_attachment and (
+            f.is_root or f.withheld is Reason.OVER_LIMIT),
+        Fate.GIVEN,
+        'the guest comes back with the disk, although Cinder shows no '
+        'attachment of this server'),
+
+    Row('is not attached to the server; this is known for ``settle_time``',
+        lambda f: f.lacks_attachment,
+        Fate.NOT_CONNECTED,
+        'the guest comes back without the disk: while Cinder shows no '
+        'attachment of this server, another server may have the disk'),
+
+    Row('is any other',
+        lambda f: True,
+        Fate.GIVEN,
+        'nothing keeps the guest from coming back with the disk'),
+))
+
+
+def fate_of(finding: Finding) -> Fate:
+    """Return the fate of the disk of a finding."""
+    return first(DISKS.rows, finding).outcome
+
+
+def effect_of(finding: Finding) -> str:
+    """Return the effect on the guest, in plain words."""
+    return first(DISKS.rows, finding).explain(finding)
+
+
+def not_given(plan: Plan) -> Mapping[str, Finding]:
+    """Return the findings about disks that the driver is not given, by the
+    uuid of the mapping.
+    """
+    return {f.bdm.uuid: f for f in plan.findings
+            if f.bdm is not None and fate_of(f) is not Fate.GIVEN}
