@@ -5,8 +5,9 @@ In an attach, a swap, a boot or a move to this host, Nova gets the address of a
 disk from Cinder, connects it, and records it last: meanwhile the guest is not
 there, or no row shows the address.  So the answers are remembered, until a
 guest of this host or a row shows them, also after an operation that has died.
-If one is remembered for too long, a disk is not connected until later; if one
-is missing, a guest may get the disk of another one.
+The last answer with an address has it.  If one is remembered for too long, a
+disk is not connected until later; if one is missing, a guest may get the disk
+of another one.
 
 Cinder may give an address to a server after this host has asked who claims it,
 and before the disconnect.  So a disconnect is announced first, and then the

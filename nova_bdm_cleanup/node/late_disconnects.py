@@ -32,10 +32,10 @@ def carry_out(
         disconnect: Callable[[Suppressed, Mapping[str, Any]], None]) -> None:
     """Do what was suppressed in this boot of the host.
 
-    A note whose disconnect fails, or of which it is not known whether it is
-    needed, stays for the next start.
+    A note whose disconnect fails, or whose claims cannot be read, stays for
+    the next start.
 
-    :param claimed: returns whether anybody has one of some addresses
+    :param claimed: returns whether a server claims one of some addresses
     :param disconnect: disconnects a disk by connection information with the
         targets that this host has
     :raises StoreError: when the notes cannot be read or dropped

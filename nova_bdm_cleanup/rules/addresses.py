@@ -15,7 +15,7 @@ A back end that names a volume by a name of its own (Ceph, NFS, files) has no
 addresses, and no question is asked.
 
 The same claims decide what is disconnected: nothing that another server
-claims.
+claims.  There, servers that share a volume claim it from each other.
 """
 
 from __future__ import annotations
