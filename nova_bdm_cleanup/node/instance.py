@@ -242,6 +242,9 @@ class NovaInstance:
     def note_connection(self, connection_info: Mapping[str, Any],
                         volume_id: str | None) -> None:
         """Note that a disk stays connected; see :meth:`note`."""
+        if not _is_libvirt(self._manager.driver):
+            # Other drivers' volumes are not among this host's devices.
+            return
         disconnects.SuppressedDisconnects(
             options.settings(CONF).store, self.name).note(
                 self._instance.uuid, volume_id, connection_info)

@@ -478,12 +478,6 @@ class Plan:
             and (of_volumes is None or f.volume_id in of_volumes) else f
             for f in self.findings))
 
-    def stopped_in(self, later: Plan) -> Plan:
-        """Return what is due here and withheld in a later form of the plan."""
-        return Plan(tuple(
-            after for before, after in zip(self.findings, later.findings)
-            if before.is_due and not after.is_due))
-
     def of_mappings(self) -> Plan:
         """Return the findings about mappings only."""
         return Plan(tuple(f for f in self.findings if f.bdm is not None))
@@ -550,11 +544,6 @@ class Policy:
             return datetime.timedelta(0)
         return max(self.settle_time - (now - min(since, now)),
                    datetime.timedelta(0))
-
-    def is_settled(self, since: datetime.datetime | None,
-                   now: datetime.datetime) -> bool:
-        """Return whether every read certainly shows a change."""
-        return not self.settles_in(since, now)
 
     def is_stuck(self, since: datetime.datetime | None,
                  now: datetime.datetime) -> bool:

@@ -99,7 +99,7 @@ class Reason(Code):
         'legacy-attachment', levels.WARNING, Remedy.RELEASE, True)
     CROSS_WIRED = 'cross-wired', levels.WARNING, Remedy.PERSON, True
     # Only the node knows addresses.
-    ADDRESS_CLAIMED = 'address-claimed', levels.WARNING, None, True
+    ADDRESS_CLAIMED = 'address-claimed', levels.WARNING, None, False
     RESERVED_ONLY = 'reserved-only', levels.WARNING, Remedy.PERSON, True
     HALF_MOVED = 'half-moved', levels.WARNING, Remedy.PERSON, True
     STUCK = 'stuck', levels.WARNING, Remedy.RELEASE, True

@@ -262,6 +262,7 @@ REQUIREMENTS: Sequence[Requirement] = (
     Requirement('LibvirtDriver._disconnect_volume',
                 DISCONNECT_VOLUME.parameters),
     Requirement('Host.delete_secret', 'self, usage_type, usage_id'),
+    Requirement('Host.list_instance_domains', 'self, only_running'),
     Requirement('DriverVolumeBlockDevice._get_volume',
                 'context, volume_api, volume_id'),
     Requirement('nova.volume.cinder.cinderclient',

@@ -128,7 +128,8 @@ class ApplyTest(base.TestCase):
              'guest of server server-2 has it'], self.addresses_of(plan))
         # What Cinder attaches has no other reason.
         self.assertIs(Reason.ADDRESS_CLAIMED, plan.findings[0].reason)
-        self.assertEqual(plan.findings[0].address,
+        # The line about the disk has the words.
+        self.assertEqual('attached to this server',
                          plan.findings[0].explanation)
 
     def test_the_guest_that_had_it_keeps_it(self):

@@ -126,18 +126,6 @@ class PlanTest(base.TestCase):
                         settles_in=datetime.timedelta(seconds=seconds)
                     ).lacks_attachment)
 
-    def test_only_what_was_due_and_is_withheld_was_stopped(self):
-        mapping = facts.Finding(Reason.VOLUME_MISSING, '', make.bdm(),
-                                action=Action.REMOVE)
-        stale = facts.Finding(Reason.STALE_ATTACHMENT, '', attachment=STALE,
-                              action=Action.DELETE)
-        kept = facts.Finding(Reason.STUCK, '', make.bdm(uuid='bdm-2'))
-        plan = facts.Plan((mapping, stale, kept))
-        stopped = mapping.withhold(Reason.TIMED_OUT)
-        self.assertEqual(
-            facts.Plan((stopped,)),
-            plan.stopped_in(facts.Plan((stopped, stale, kept))))
-
     def test_the_findings_about_mappings_are_those_with_a_device(self):
         mapping = facts.Finding(Reason.STUCK, '', make.bdm())
         stale = facts.Finding(Reason.STALE_ATTACHMENT, '', attachment=STALE)
@@ -220,10 +208,9 @@ class PolicyTest(base.TestCase):
             since = make.ago(age)
             self.assertEqual(left * second,
                              policy.settles_in(since, make.NOW))
-            self.assertIs(left == 0, policy.is_settled(since, make.NOW))
-        self.assertTrue(policy.is_settled(None, make.NOW))
+        self.assertFalse(policy.settles_in(None, make.NOW))
         causal = facts.Policy(settle_time=0 * second)
-        self.assertTrue(causal.is_settled(make.ago(-1), make.NOW))
+        self.assertFalse(causal.settles_in(make.ago(-1), make.NOW))
 
 
 class EndingTest(base.TestCase):
