@@ -97,12 +97,13 @@ class Neighbours:
     def _claims(self, disk: Bdm, rows: Iterable[_Row],
                 found: Iterable[domains.Domain],
                 given: Iterable[connections.Given]) -> Iterator[Claim]:
-        # Servers that share a multiattach volume are no rivals for it.
-        sharing = {row.server for row in rows if disk.is_multiattach
-                   and row.is_multiattach and row.volume_id == disk.volume_id}
+        # Servers that share a multiattach volume are no rivals for it; the
+        # rows of their other disks are.
+        shared = {row.uuid: row.server for row in rows if disk.is_multiattach
+                  and row.is_multiattach and row.volume_id == disk.volume_id}
         for domain in found:
             if domain.addresses & disk.addresses and domain.server not in (
-                    self._uuid, *sharing):
+                    self._uuid, *shared.values()):
                 yield Claim(Claimant.GUEST if domain.is_active
                             else Claimant.SAVED_GUEST, domain.server)
         for each in given:
@@ -113,7 +114,7 @@ class Neighbours:
                             each.attachment_id)
         for row in rows:
             if row.has_it(disk) and row.uuid != disk.uuid \
-                    and row.server not in sharing:
+                    and row.uuid not in shared:
                 yield Claim(
                     Claimant.OWN_ROW if row.server == self._uuid
                     else Claimant.ROW,

@@ -184,6 +184,24 @@ class MultiattachTest(scenario.ScenarioTestCase):
         left, = self.log_lines(server, 'still-connected')
         self.assertIn(other.id, left.text)
 
+    def test_other_disks_of_a_server_that_shares_a_volume_are_rivals(self):
+        volume = self.cloud.volume(multiattach=True)
+        server, other = (self.create_server(fixture.Disk(
+            volume=volume, at_boot=True)) for _ in range(2))
+        theirs = self.cloud.volume()
+        self.cloud.attach(other, theirs)
+        # From here on its row shows the address, and not the attach.
+        self.assert_healthy(self.reboot(other), theirs)
+        sharing.write_row(self.cloud, server, volume, target_lun=1,
+                          target_iqn=f'iqn.2026-01.test:{theirs}')
+        self.cloud.stop(server)
+        self.cloud.proxy.on('GET', '/detail', proxy.status(503))
+        self.start_recording()
+        self.cloud.reboot(server)
+        self.cloud.proxy.clear()
+        self.assertEqual([], self.host_steps(volume))
+        self.assertFalse(self.look(server).has_disk(volume))
+
 
 class TransferTest(scenario.ScenarioTestCase):
     """The new owner of a volume, and its former server."""
