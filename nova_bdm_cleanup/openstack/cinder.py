@@ -227,10 +227,24 @@ class Cinder:
             return True
         if named is not None:
             there = volume.host_of(named.id)
-            return there is not None and not spelling.is_same_host(there, host)
+            if there is not None:
+                return not spelling.is_same_host(there, host)
+            # The end of a live migration makes it attached.  Until then the
+            # volume is here by another one.
+            return any(self._is_by_other(each.attachment_id, addresses)
+                       for each in volume.attached_to
+                       if each.attachment_id and each.host
+                       and spelling.is_same_host(each.host, host))
         users = {each.server_id for each in volume.attached_to}
         return claim.server not in users and (
             bool(users) or volume.status in facts.FREE)
+
+    def _is_by_other(self, attachment_id: str,
+                     addresses: frozenset[facts.Address]) -> bool:
+        """Return whether an attachment connects other addresses."""
+        shown = self.attachment(attachment_id)
+        return bool(addresses and shown and shown.addresses
+                    and not shown.addresses & addresses)
 
     def _glance(self, server_id: str, bdms: Sequence[Bdm],
                 project: str | None) -> Answers | None:

@@ -595,6 +595,27 @@ class DeniesTest(CinderTestCase):
             self.volume['attachments'][0]['host_name'] = host
             self.assertIs(expected, self.denies(), host)
 
+    def test_a_volume_that_is_here_by_another_address_denies_it(self):
+        """The server is migrated live: its row has the other host's."""
+        former = dict(self.cloud.attachments['attachment-1'], id='former')
+        self.cloud.attachments['former'] = former
+        self.cloud.attachments['attachment-1']['status'] = 'attaching'
+        entry = dict(self.volume['attachments'][0], attachment_id='former')
+        self.volume['attachments'] = [entry]
+        for host, unit, expected in (
+                (make.HOST, 2, True), (make.HOST, 1, False),
+                (make.OTHER_HOST, 2, False), (None, 2, False)):
+            entry['host_name'] = host
+            former['connection_info'] = {
+                'target_iqn': 'iqn.1', 'target_lun': unit}
+            self.assertIs(expected, self.denies(), (host, unit))
+        # Cinder says where it connects the one in the row.
+        entry['host_name'] = make.HOST
+        self.volume['attachments'] = [
+            entry, dict(entry, attachment_id='attachment-1',
+                        host_name=make.HOST)]
+        self.assertIs(False, self.denies())
+
     def test_the_word_attached_neither_confirms_nor_denies_it(self):
         for status in ('attached', 'attaching', 'reserved', 'detached'):
             self.cloud.attachments['attachment-1']['status'] = status
