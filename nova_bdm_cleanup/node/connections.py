@@ -57,8 +57,17 @@ class _Answer:
     #: The request context: it exists as long as its operation.  The threads of
     #: Nova do not end with an operation.
     operation: weakref.ref[Any]
-    #: When neither the operation nor its guest was found for the first time.
+    #: When the operation ended, or its guest was not found any more.
     alone_since: float | None = None
+
+    @classmethod
+    def in_operation(cls, given: Given, operation: Any) -> _Answer:
+        """Return an answer that notes the end of its operation."""
+        def end(_: object) -> None:
+            answer.alone_since = time.monotonic()
+
+        answer = cls(given, weakref.ref(operation, end))
+        return answer
 
 
 #: Guards what follows, and is notified at the end of a disconnect.
@@ -84,7 +93,7 @@ def remember(operation: Any, given: Given) -> None:
         if not given.addresses:
             return
         # First of all, so that a check that has not begun finds it.
-        _answers[key] = _Answer(given, weakref.ref(operation))
+        _answers[key] = _Answer.in_operation(given, operation)
         is_over = _state.wait_for(
             lambda: not _is_being_disconnected(given.addresses), _PATIENCE)
     if not is_over:

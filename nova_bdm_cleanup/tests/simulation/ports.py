@@ -388,8 +388,12 @@ class Harness:
         """Stand in for that of ``time``."""
         return self.world.now.timestamp()
 
-    def ref(self, operation: object) -> Callable[[], object]:
-        """Stand in for that of ``weakref``: an actor is an operation."""
+    def ref(self, operation: object,
+            end: Callable[[object], None]) -> Callable[[], object]:
+        """Stand in for that of ``weakref``: an actor is an operation.
+
+        Its end is noticed by the first question after it.
+        """
         actor = self.world.scheduler.current
         return lambda: None if actor.is_over else actor
 

@@ -123,10 +123,14 @@ class ForgottenOperationTest(ConnectionsTestCase):
         self.check(True, at=10_000)
 
     def test_answer_is_remembered_for_an_hour_after_its_operation(self):
+        self.now = 10_000
         del self.operation
-        self.check(True, at=10_000)
         self.check(True, at=13_599)
         self.check(False, at=13_600)
+
+    def test_the_hour_does_not_begin_with_a_question(self):
+        del self.operation
+        self.check(False, at=10_000)
 
     def test_answer_is_remembered_as_long_as_its_guest(self):
         del self.operation
