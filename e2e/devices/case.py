@@ -283,6 +283,12 @@ class Case:
         return self._run(lambda: self.host.start_server(server), server,
                          triggers.START, 'plugin')
 
+    def start_again(self) -> int:
+        """Do what a start of nova-compute does with suppressed disconnects,
+        in a process of its own.
+        """
+        return self._run(self.host.disconnect_late, '', None, 'plugin')
+
     def delete(self, server: str, cleanup: str = 'plugin') -> int:
         """Delete a server, in a process of its own."""
         return self._run(lambda: self.host.delete(server), server,

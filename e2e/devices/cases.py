@@ -494,6 +494,26 @@ def reused_lun_attached(case: Case) -> None:
 
 
 @_case(disconnects=False)
+def reused_lun_later(case: Case) -> None:
+    """The same; then Nova no longer has the disk of the neighbour, and
+    nova-compute starts once more.
+    """
+    disk, new_disk, device = _reuse_lun(case)
+    case.host.server(new_disk.attached, project='other')
+    case.reboot_and_record(disk)
+    case.expect_log('event=still-connected')
+    _expect_new_disk(case, new_disk, device)
+    for row in case.host.mappings(new_disk.volume):
+        row.destroy()
+    status = case.start_again()
+    case.expect(status == 0, f'nova-compute ended with {status}')
+    found = new_disk.connected()
+    case.fact('after the start', found)
+    case.expect(not found.disks, f'still connected: {found}')
+    case.expect(new_disk.volume.is_untouched(), 'the new volume was changed')
+
+
+@_case(disconnects=False)
 def reused_lun_attaching(case: Case) -> None:
     """A neighbour gets the LUN of the lost disk; its attach is in progress:
     the mapping has no connection information yet.

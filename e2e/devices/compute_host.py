@@ -50,7 +50,7 @@ import sqlalchemy
 
 from e2e.devices import fakes, guests, hooks, storage, volumes
 from nova_bdm_cleanup.node import options
-from nova_bdm_cleanup.node.hooks import installation
+from nova_bdm_cleanup.node.hooks import init_host, installation, wrapping
 
 CONF = nova.conf.CONF
 HOST = 'compute1'
@@ -342,6 +342,11 @@ class ComputeHost:
         instance.save()
         objects.InstanceAction.action_start(context, server, 'start')
         self._manager.start_instance(context, instance)
+
+    def disconnect_late(self) -> None:
+        """Disconnect what was suppressed, as at the end of a start."""
+        init_host._disconnect_late(
+            wrapping.NovaCall({'self': self._manager}, ()))
 
     def delete(self, server: str) -> None:
         """Delete a server, as far as this host has a part in it."""
