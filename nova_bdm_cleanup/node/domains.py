@@ -12,10 +12,13 @@ from typing import Any, NamedTuple
 
 from nova.virt.libvirt import host as libvirt_host
 from nova.virt.libvirt.driver import LibvirtDriver
+from oslo_log import log as logging
 
 from nova_bdm_cleanup.node import devices
 from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.facts import Address
+
+LOG = logging.getLogger(__name__)
 
 
 class Domain(NamedTuple):
@@ -35,8 +38,17 @@ def domains(driver: Any) -> tuple[Domain, ...]:
     """
     if not isinstance(driver, LibvirtDriver):
         return ()
-    found = map(_of_libvirt,
-                driver._host.list_instance_domains(only_running=False))
+    try:
+        return _all_of_libvirt(driver._host)
+    except Exception:
+        # After a restart of its daemon Nova connects again only now; and what
+        # is not known would cost a server all its disks.
+        LOG.debug('The hypervisor is asked once more', exc_info=True)
+        return _all_of_libvirt(driver._host)
+
+
+def _all_of_libvirt(host: libvirt_host.Host) -> tuple[Domain, ...]:
+    found = map(_of_libvirt, host.list_instance_domains(only_running=False))
     return tuple(domain for domain in found if domain is not None)
 
 

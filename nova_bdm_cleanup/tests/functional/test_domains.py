@@ -94,10 +94,22 @@ class DomainsTest(DomainsTestCase):
                     fake_libvirt.VIR_ERR_INTERNAL_ERROR)):
                 self.assertRaises(host.libvirt.libvirtError, self.domains)
 
+    def test_a_restart_of_libvirt_is_no_failure(self):
+        domain = self.cloud.domain(self.server)
+        self.useFixture(fixtures.MockPatchObject(
+            domain, 'XMLDesc', mock.Mock(side_effect=[
+                self.error(fake_libvirt.VIR_ERR_INTERNAL_ERROR),
+                domain.XMLDesc(0)])))
+        self.assertEqual((self.expected(self.server, self.volume),),
+                         self.domains())
+
     @staticmethod
-    def fail_with(code):
-        return mock.Mock(side_effect=fake_libvirt.make_libvirtError(
-            fake_libvirt.libvirtError, 'injected', error_code=code))
+    def error(code):
+        return fake_libvirt.make_libvirtError(
+            fake_libvirt.libvirtError, 'injected', error_code=code)
+
+    def fail_with(self, code):
+        return mock.Mock(side_effect=self.error(code))
 
     def test_other_drivers_have_no_domains(self):
         self.assertEqual((), domains.domains(fake.FakeDriver(None)))
