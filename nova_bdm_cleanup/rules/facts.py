@@ -263,6 +263,12 @@ class Claims:
     #: operation began.
     open: frozenset[str] = frozenset()
 
+    @property
+    def shows_guests(self) -> bool:
+        """Return whether the hypervisor has told its domains."""
+        return not any(claim.claimant is Claimant.ANY_GUEST
+                       for found in self.others.values() for claim in found)
+
 
 class InCinder(enum.Enum):
     """What Cinder shows of the attachment of a disk to its server."""

@@ -353,7 +353,7 @@ class Cleaner:
         if not self._filters:
             return facts.Claims()
         claims = actions.claims_on(self.instance, disks)
-        if self._open is None:
+        if self._open is None and claims.shows_guests:
             # When this is asked first, the guest is still on.
             self._open = claims.open
         if is_last:
@@ -361,7 +361,7 @@ class Cleaner:
         if not is_silent:
             claims = self._timed(lambda: actions.counting(
                 self.cinder, self.server.host, disks, claims))
-        return dataclasses.replace(claims, open=self._open)
+        return dataclasses.replace(claims, open=self._open or frozenset())
 
     def _ask_cinder(self, bdms: Sequence[Bdm],
                     closely: bool = False) -> facts.Answers:

@@ -921,6 +921,13 @@ class AddressTest(CleanerTestCase):
         self.assertIn('the hypervisor does not tell', line)
         self.assertIn('libvirt is away', self.told)
 
+    def test_open_disk_is_found_when_the_hypervisor_answers_again(self):
+        world = Healthy('row, Cinder confirms it', was_running=True,
+                        is_young=False, is_silent=False).world()
+        world.failing['claims'] = RuntimeError('libvirt restarts')
+        world.meanwhile['bdms'] = world.failing.clear
+        self.assertEqual(frozenset(), self.clean(world))
+
     def test_no_answer_and_unread_claims_connect_nothing(self):
         world = broken(failing={
             'look': errors.Unreachable('no route'),
