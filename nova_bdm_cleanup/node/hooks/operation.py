@@ -31,6 +31,7 @@ from oslo_log import log as logging
 from nova_bdm_cleanup.node import instance_cleanup
 from nova_bdm_cleanup.node.boot import Boot
 from nova_bdm_cleanup.node.cleanup import actions
+from nova_bdm_cleanup.node.cleanup.log_lines import masked
 from nova_bdm_cleanup.node.cleanup.ports import Undecided
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger
 from nova_bdm_cleanup.node.hooks.wrapping import log_failure, NovaCall
@@ -171,6 +172,8 @@ class Operation:
                 cleanup.host, cleanup.cinder, cleanup.host.name, disk)
         except Undecided as exc:
             return str(exc)
+        except Exception as exc:
+            return 'what claims its address cannot be read: %s' % masked(exc)
         return str(claim) if claim else ''
 
 
