@@ -49,7 +49,7 @@ from oslo_privsep import priv_context
 import sqlalchemy
 
 from e2e.devices import fakes, guests, hooks, storage, volumes
-from nova_bdm_cleanup.node import options
+from nova_bdm_cleanup.node import boot, options
 from nova_bdm_cleanup.node.hooks import init_host, installation, wrapping
 
 CONF = nova.conf.CONF
@@ -346,7 +346,7 @@ class ComputeHost:
     def disconnect_late(self) -> None:
         """Disconnect what was suppressed, as at the end of a start."""
         init_host._disconnect_late(
-            wrapping.NovaCall({'self': self._manager}, ()))
+            wrapping.NovaCall({'self': self._manager}, ()), boot.Boot(60))
 
     def delete(self, server: str) -> None:
         """Delete a server, as far as this host has a part in it."""

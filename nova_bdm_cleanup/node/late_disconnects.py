@@ -29,18 +29,22 @@ LOG = logging.getLogger(__name__)
 def carry_out(
         notes: SuppressedDisconnects,
         claimed: Callable[[frozenset[Address]], bool],
-        disconnect: Callable[[Suppressed, Mapping[str, Any]], None]) -> None:
+        disconnect: Callable[[Suppressed, Mapping[str, Any]], None],
+        has_time: Callable[[], bool]) -> None:
     """Do what was suppressed in this boot of the host.
 
-    A note whose disconnect fails, or whose claims cannot be read, stays for
-    the next start.
+    A note whose disconnect fails, whose claims cannot be read, or for which no
+    time is left, stays for the next start.
 
     :param claimed: returns whether a server claims one of some addresses
     :param disconnect: disconnects a disk by connection information with the
         targets that this host has
+    :param has_time: returns whether to begin one more
     :raises StoreError: when the notes cannot be read or dropped
     """
     for note in notes.pending():
+        if not has_time():
+            break
         try:
             obstacle = _carry_out(note, claimed, disconnect)
         except Exception as exc:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 from typing import Any
 
@@ -23,7 +23,10 @@ from nova_bdm_cleanup.node.cleanup.triggers import Trigger
 from nova_bdm_cleanup.node.hooks import operation
 from nova_bdm_cleanup.node.hooks.wrapping import log_failure, NovaCall
 from nova_bdm_cleanup.node.neighbours import Neighbours
-from nova_bdm_cleanup.node.store.disconnects import SuppressedDisconnects
+from nova_bdm_cleanup.node.store.disconnects import (
+    Suppressed,
+    SuppressedDisconnects,
+)
 from nova_bdm_cleanup.rules.facts import Address, Bdm, Policy
 
 CONF = nova.conf.CONF
@@ -41,17 +44,18 @@ def begin(call: NovaCall) -> Iterator[None]:
         with operation.booting(boot):
             yield
         with log_failure(None):
-            _disconnect_late(call)
+            _disconnect_late(call, boot)
     finally:
         # Otherwise an error would keep nova-compute from starting.
         with log_failure(None):
             boot.sum_up(options.counters(CONF))
 
 
-def _disconnect_late(call: NovaCall) -> None:
+def _disconnect_late(call: NovaCall, boot: Boot) -> None:
     """Disconnect what was kept connected before, if it is still there.
 
-    All guests that Nova brings back have their disks by now.
+    All guests that Nova brings back have their disks by now.  nova-compute
+    does not serve yet, so this ends when the time of this start is over.
     """
     manager, context = call.manager, nova_context.get_admin_context()
     settings = options.settings(CONF)
@@ -64,11 +68,16 @@ def _disconnect_late(call: NovaCall) -> None:
         actions.check_read(claims)
         return bool(claims.others[''])
 
+    def disconnect(note: Suppressed,
+                   connection_info: Mapping[str, Any]) -> None:
+        with boot.spend():
+            manager.driver._disconnect_volume(
+                context, connection_info, objects.Instance(uuid=note.server),
+                encryption={}, destroy_secrets=False, force=True)
+
     late_disconnects.carry_out(
         SuppressedDisconnects(settings.store, manager.host), is_claimed,
-        lambda note, connection_info: manager.driver._disconnect_volume(
-            context, connection_info, objects.Instance(uuid=note.server),
-            encryption={}, destroy_secrets=False, force=True))
+        disconnect, lambda: bool(boot.left))
 
 
 def _begin(manager: Any, triggers: Sequence[Trigger]) -> float:

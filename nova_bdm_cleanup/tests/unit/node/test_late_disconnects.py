@@ -143,7 +143,7 @@ class CarryOutTest(NotesTestCase):
         self.done = []
         self.claims = frozenset()
 
-    def carry_out(self, error=None, left=False):
+    def carry_out(self, error=None, left=False, has_time=True):
         """Start nova-compute; return how many notes it leaves."""
         def claimed(addresses):
             # Nobody gets the address between the check and the disconnect.
@@ -159,7 +159,8 @@ class CarryOutTest(NotesTestCase):
             if not left:
                 self.remove('sdb')
 
-        late_disconnects.carry_out(self.notes, claimed, disconnect)
+        late_disconnects.carry_out(
+            self.notes, claimed, disconnect, lambda: has_time)
         self.assertEqual([], connections._disconnects)
         return len(self.notes.pending())
 
@@ -219,11 +220,15 @@ class CarryOutTest(NotesTestCase):
         self.assertEqual(1, self.carry_out(left=True))
         self.assertIn('/dev/sdb is still there', self.log.output)
 
+    def test_note_without_time_stays(self):
+        self.assertEqual(1, self.carry_out(has_time=False))
+        self.assertEqual([], self.done)
+
     def test_silent_hypervisor_keeps_the_note(self):
         disconnect = mock.Mock()
         late_disconnects.carry_out(
             self.notes, mock.Mock(side_effect=OSError('no answer')),
-            disconnect)
+            disconnect, lambda: True)
         self.assertEqual([], disconnect.mock_calls)
         self.assertEqual(1, len(self.notes.pending()))
 
@@ -236,5 +241,5 @@ class CarryOutTest(NotesTestCase):
             raise ValueError
 
         late_disconnects.carry_out(
-            self.notes, lambda addresses: False, disconnect)
+            self.notes, lambda addresses: False, disconnect, lambda: True)
         self.assertEqual(['server', 'other'], seen)
