@@ -404,8 +404,12 @@ class Cloud(fixtures.Fixture):
         :returns: the new server, which has the volume
         """
         self.lose_attachment(server, volume)
-        return self.server(Disk(volume=volume, at_boot=True),
-                           name=f'{server.name}-successor', host=host)
+        successor = self.server(Disk(volume=volume, at_boot=True),
+                                name=f'{server.name}-successor', host=host)
+        if successor.host != server.host:
+            # The process of a host does not know what another host got.
+            self._lose_memory()
+        return successor
 
     def create_attachment(self, server: Server, volume: str,
                          connected: bool = True, host: str | None = None,
