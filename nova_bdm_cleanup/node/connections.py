@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Cinder gave this host in operations under way.
+"""The connections that Cinder gave this host in operations under way.
 
 In an attach, a swap, a boot or a move to this host, Nova gets the address of a
 disk from Cinder, connects it, and records it last: meanwhile the guest is not
@@ -109,12 +109,18 @@ def forget(attachment_id: str) -> None:
         _answers.pop(attachment_id, None)
 
 
-def under_way(shown: Collection[tuple[str, Address]],
-              guests: Collection[str] = ()) -> tuple[Given, ...]:
-    """Return what Cinder gave this host, and nothing shows yet.
+def given() -> tuple[Given, ...]:
+    """Return what Cinder gave this host, and nothing has shown yet."""
+    with _state:
+        return tuple(answer.given for answer in _answers.values())
+
+
+def forget_shown(shown: Collection[tuple[str, Address]],
+                 guests: Collection[str]) -> None:
+    """Forget the answers that a guest or a row shows, and those of long ago.
 
     :param shown: the servers and addresses that a guest of this host, or a row
-        of a server of this host, shows now.  What they show is forgotten
+        of a server of this host, shows now
     :param guests: the servers that have a guest on this host
     """
     here = {server for server, _ in shown}.union(guests)
@@ -127,7 +133,6 @@ def under_way(shown: Collection[tuple[str, Address]],
                     if server else addresses <= anybody)
             if seen or _is_forgotten(answer, server in here):
                 del _answers[key]
-        return tuple(answer.given for answer in _answers.values())
 
 
 @contextlib.contextmanager

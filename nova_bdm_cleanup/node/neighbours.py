@@ -9,7 +9,7 @@ or migrations are read, which other projects can make in any number.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nova import exception, objects
@@ -68,7 +68,7 @@ class Neighbours:
         """
         everyone: list[Claim] = []
         # Before the rows: what they show then may be forgotten meanwhile.
-        given = connections.under_way(())
+        given = connections.given()
         rows: Sequence[_Row] = ()
         try:
             rows = self._rows()
@@ -82,11 +82,14 @@ class Neighbours:
             LOG.debug('The hypervisor does not tell its domains',
                       exc_info=True)
             everyone.append(Claim(Claimant.ANY_GUEST))
-        shown = {(row.server, address) for row in rows
-                 for address in row.addresses}
-        shown.update((domain.server, address) for domain in found
-                     for address in domain.addresses)
-        connections.under_way(shown, {domain.server for domain in found})
+        else:
+            shown = {(row.server, address) for row in rows
+                     for address in row.addresses}
+            shown.update((domain.server, address) for domain in found
+                         for address in domain.addresses)
+            # A guest that is not known is not gone.
+            connections.forget_shown(
+                shown, {domain.server for domain in found})
         own = {address for domain in found for address in domain.addresses
                if domain.server == self._uuid and domain.is_active}
         return Claims(
@@ -124,11 +127,11 @@ class Neighbours:
         """Return the connected volumes of all servers of this host."""
         servers = objects.InstanceList.get_uuids_by_host(
             self._context, self._host)
-        return [_row(row) for row in
+        return [_row(row, found) for row in
                 objects.BlockDeviceMappingList.get_by_instance_uuids(
                     self._context, sorted(servers)) if row.is_volume
-                and connection_info.parse_connection_info(
-                    row.connection_info)]
+                for found in [connection_info.parse_connection_info(
+                    row.connection_info)] if found]
 
     def have_volume(self, volume_id: str) -> bool:
         """Return whether another server of this host has a volume, or gets it.
@@ -136,7 +139,7 @@ class Neighbours:
         A row that was never connected does not count.
         """
         if any(each.volume_id == volume_id and each.server != self._uuid
-               for each in connections.under_way(())):
+               for each in connections.given()):
             return True
         try:
             rows = objects.BlockDeviceMappingList.get_by_volume(
@@ -189,8 +192,7 @@ class Neighbours:
             marker = page[-1].uuid
 
 
-def _row(row: Any) -> _Row:
-    found = connection_info.parse_connection_info(row.connection_info)
+def _row(row: Any, found: Mapping[str, Any]) -> _Row:
     return _Row(
         spelling.identifier(row.instance_uuid), row.uuid,
         spelling.optional(row.volume_id) or '',

@@ -262,7 +262,7 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
           'A disk is disconnected that is being connected for another '
           'server.',
           'healthy-disks-stay', 'reboot-missing-neighbour-attaches',
-          ((connections, 'under_way', _remember_nothing),)),
+          ((connections, 'given', _remember_nothing),)),
     Fault('attach-does-not-wait',
           'A disk is disconnected that another server got after the last '
           'question.',

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Cinder gave this host, and the disconnects that it must wait for."""
+"""Connections that Cinder gave, and the disconnects that they wait for."""
 
 from __future__ import annotations
 
@@ -20,6 +20,12 @@ TIMEOUT = 60
 
 class Operation:
     """Stands for the context of a request."""
+
+
+def under_way(shown, guests=()):
+    """Forget what is shown; return the rest."""
+    connections.forget_shown(shown, guests)
+    return connections.given()
 
 
 def connection(*addresses, server=SERVER, attachment='attachment',
@@ -49,31 +55,31 @@ class RememberTest(ConnectionsTestCase):
         answer = self.remember(FIRST)
         # What others have is not what Cinder gave to this server.
         for shown in ((), [(OTHER, FIRST)], [(SERVER, SECOND)]):
-            self.assertEqual((answer,), connections.under_way(shown))
-        self.assertEqual((), connections.under_way([(SERVER, FIRST)]))
+            self.assertEqual((answer,), under_way(shown))
+        self.assertEqual((), under_way([(SERVER, FIRST)]))
         # It is forgotten, and not only hidden.
-        self.assertEqual((), connections.under_way(()))
+        self.assertEqual((), under_way(()))
 
     def test_answer_with_several_paths_is_shown_by_all_of_them(self):
         answer = self.remember(FIRST, SECOND)
         self.assertEqual((answer,),
-                         connections.under_way([(SERVER, FIRST)]))
-        self.assertEqual((), connections.under_way(
+                         under_way([(SERVER, FIRST)]))
+        self.assertEqual((), under_way(
             [(SERVER, FIRST), (SERVER, SECOND)]))
 
     def test_deleted_attachment_is_forgotten(self):
         self.remember(FIRST)
         connections.forget('another')
-        self.assertEqual(1, len(connections.under_way(())))
+        self.assertEqual(1, len(under_way(())))
         connections.forget('attachment')
-        self.assertEqual((), connections.under_way(()))
+        self.assertEqual((), under_way(()))
 
     def test_last_answer_for_an_attachment_counts(self):
         self.remember(FIRST)
         answer = self.remember(SECOND)
-        self.assertEqual((answer,), connections.under_way(()))
+        self.assertEqual((answer,), under_way(()))
         self.remember()
-        self.assertEqual((), connections.under_way(()))
+        self.assertEqual((), under_way(()))
 
     def test_last_volume_with_an_address_has_it(self):
         """Another host has deleted the attachment of the first one."""
@@ -81,26 +87,26 @@ class RememberTest(ConnectionsTestCase):
         answer = self.remember(FIRST, server=OTHER, attachment='another',
                                volume='another')
         self.assertEqual({answer, connection(SECOND)},
-                         set(connections.under_way(())))
+                         set(under_way(())))
         self.remember(FIRST, SECOND, attachment='third', volume='third')
         self.assertEqual(['third'], [
-            each.volume_id for each in connections.under_way(())])
+            each.volume_id for each in under_way(())])
 
     def test_servers_that_share_a_volume_have_its_address(self):
         answers = {self.remember(FIRST),
                    self.remember(FIRST, server=OTHER, attachment='another')}
-        self.assertEqual(answers, set(connections.under_way(())))
+        self.assertEqual(answers, set(under_way(())))
 
     def test_volume_without_address_claims_nothing(self):
         self.remember()
-        self.assertEqual((), connections.under_way(()))
+        self.assertEqual((), under_way(()))
 
     def test_answer_without_attachment_is_shown_by_any_server(self):
         """Cinder's API of before Queens does not tell the server."""
         answer = self.remember(FIRST, server='', attachment=None)
-        self.assertEqual((answer,), connections.under_way(
+        self.assertEqual((answer,), under_way(
             [(OTHER, SECOND)]))
-        self.assertEqual((), connections.under_way([(OTHER, FIRST)]))
+        self.assertEqual((), under_way([(OTHER, FIRST)]))
 
 
 class ForgottenOperationTest(ConnectionsTestCase):
@@ -116,11 +122,18 @@ class ForgottenOperationTest(ConnectionsTestCase):
     def check(self, is_known, at, guests=()):
         self.now = at
         self.assertEqual((self.answer,) if is_known else (),
-                         connections.under_way((), guests))
+                         under_way((), guests))
 
     def test_answer_is_remembered_as_long_as_its_operation(self):
         self.check(True, at=0)
         self.check(True, at=10_000)
+
+    def test_question_forgets_nothing(self):
+        """Keep the answer: its guest may be here."""
+        del self.operation
+        self.now = 10_000
+        self.assertEqual((self.answer,), connections.given())
+        self.check(True, at=10_000, guests=[SERVER])
 
     def test_answer_is_remembered_for_an_hour_after_its_operation(self):
         self.now = 10_000
@@ -144,7 +157,7 @@ class ForgottenOperationTest(ConnectionsTestCase):
     def test_a_guest_with_other_disks_is_a_guest(self):
         del self.operation
         for self.now in (0, 10_000):
-            self.assertEqual((self.answer,), connections.under_way(
+            self.assertEqual((self.answer,), under_way(
                 [(SERVER, SECOND)]))
 
 
@@ -191,7 +204,7 @@ class DisconnectTest(ConnectionsTestCase):
             thread = self.answer(FIRST, SECOND)
             self.wait_until_waiting()
             # A check that begins now finds it.
-            self.assertEqual(1, len(connections.under_way(())))
+            self.assertEqual(1, len(under_way(())))
             self.assertFalse(self.answered.is_set())
         thread.join(TIMEOUT)
         self.assertTrue(self.answered.is_set())
@@ -214,7 +227,7 @@ class DisconnectTest(ConnectionsTestCase):
     def test_a_thread_does_not_wait_for_itself(self):
         with connections.disconnecting(frozenset([FIRST])):
             answer = self.remember(FIRST)
-        self.assertEqual((answer,), connections.under_way(()))
+        self.assertEqual((answer,), under_way(()))
 
     def test_a_disconnect_that_fails_is_over(self):
         self.assertRaises(ZeroDivisionError, self.fail_to_disconnect)
@@ -259,7 +272,7 @@ class SequenceTest(base.TestCase):
                     connections.forget(name)
                     expected.pop(name, None)
                 else:
-                    found = connections.under_way(
+                    found = under_way(
                         [(name, address) for address in addresses])
                     expected = {
                         key: answer for key, answer in expected.items()
