@@ -33,7 +33,7 @@ from nova_bdm_cleanup.tests.cloud import (
     standin,
     template,
 )
-from nova_bdm_cleanup.tests.cloud.proxy import Proxy
+from nova_bdm_cleanup.tests.cloud.proxy import Proxy, rewrite
 from nova_bdm_cleanup.tests.cloud.recorder import (
     BACK_END,
     CINDER,
@@ -363,6 +363,22 @@ class Cloud(fixtures.Fixture):
         """Detach a volume through Nova's API."""
         self.request('DELETE', f'/servers/{server.id}'
                      f'/os-volume_attachments/{volume}')
+
+    def swap(self, server: Server, old: str, new: str) -> None:
+        """Swap a volume through Nova's API, as a migration in Cinder does."""
+        # Later releases of Nova swap volumes for Cinder only.
+        self.proxy.on('GET', f'/volumes/{old}', rewrite(
+            lambda body: {'volume': {**body['volume'],
+                                     'migration_status': 'migrating'}}),
+            nth=1)
+        try:
+            self.request(
+                'PUT', f'/servers/{server.id}/os-volume_attachments/{old}',
+                {'volumeAttachment': {'volumeId': new}},
+                by=dataclasses.replace(self.admin,
+                                       project=self.owner.project))
+        finally:
+            self.proxy.clear()
 
     # -- causing damage ----------------------------------------------------
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What other servers of a host claim: it stays connected, and is not given.
+"""Claims of other servers: a claimed disk stays connected, and is not given.
 
 Each test has one source of the claim only, where that is possible: the guest
 of a neighbour, a row of Nova, or Cinder's answer in an operation under way.
@@ -8,7 +8,6 @@ of a neighbour, a row of Nova, or Cinder's answer in an operation under way.
 from __future__ import annotations
 
 from collections.abc import Callable
-import dataclasses
 from typing import Any
 
 import fixtures
@@ -175,16 +174,7 @@ class AttachTest(sharing.SharingTestCase):
         self.useFixture(fixtures.MockPatchObject(
             LibvirtDriver, '_swap_volume',
             self.during(self.reboot_without_the_disk)))
-        # Later releases of Nova swap volumes for Cinder only.
-        self.cloud.proxy.on('GET', f'/volumes/{self.theirs}', proxy.rewrite(
-            lambda body: {'volume': {**body['volume'],
-                                     'migration_status': 'migrating'}}),
-            nth=1)
-        self.cloud.request(
-            'PUT', f'/servers/{self.neighbour.id}/os-volume_attachments/'
-            + self.theirs, {'volumeAttachment': {'volumeId': self.new}},
-            by=dataclasses.replace(self.cloud.admin,
-                                   project=self.cloud.owner.project))
+        self.cloud.swap(self.neighbour, self.theirs, self.new)
         self.assertEqual(1, self.done)
 
 

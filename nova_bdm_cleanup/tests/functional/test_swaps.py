@@ -8,7 +8,6 @@ new one, which the guest may use.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from typing import Any
 
 import fixtures
@@ -18,7 +17,7 @@ from nova.compute import rpcapi
 from nova.virt.libvirt import driver
 
 from nova_bdm_cleanup.terminal import ExitCode
-from nova_bdm_cleanup.tests.cloud import fixture, proxy, recorder
+from nova_bdm_cleanup.tests.cloud import fixture, recorder
 from nova_bdm_cleanup.tests.functional import commands, scenario
 
 #: Reasons of the old and the new disk if only Nova's row is missing.
@@ -74,20 +73,7 @@ class InterruptedSwapTest(commands.CommandTestCase):
             fixtures.MockPatchObject(
                 objects.InstanceActionEvent, 'event_finish_with_failure',
                 finish_event):
-            self.request_swap(server, old, new)
-
-    def request_swap(self, server: fixture.Server, old: str, new: str) -> None:
-        # Later releases of Nova swap volumes for Cinder only.
-        self.cloud.proxy.on('GET', f'/volumes/{old}', proxy.rewrite(
-            lambda body: {'volume': {**body['volume'],
-                                     'migration_status': 'migrating'}}),
-            nth=1)
-        self.cloud.request(
-            'PUT', f'/servers/{server.id}/os-volume_attachments/{old}',
-            {'volumeAttachment': {'volumeId': new}},
-            by=dataclasses.replace(self.cloud.admin,
-                                   project=self.cloud.owner.project))
-        self.cloud.proxy.clear()
+            self.cloud.swap(server, old, new)
 
     def assert_kept(self, server: fixture.Server, old: str, new: str,
                     *expected: str) -> None:
@@ -184,7 +170,7 @@ class InterruptedSwapTest(commands.CommandTestCase):
         new = self.cloud.volume()
         self.swap(server, old, new, objects.BlockDeviceMapping, 'save')
         with fixtures.MockPatchObject(driver.LibvirtDriver, 'swap_volume'):
-            self.request_swap(server, second, self.cloud.volume())
+            self.cloud.swap(server, second, self.cloud.volume())
             self.wait_until(
                 lambda: self.volume_status(second) == 'available')
         self.assert_kept(server, old, new, *REASONS)
@@ -241,9 +227,8 @@ class InterruptedSwapTest(commands.CommandTestCase):
                 driver.LibvirtDriver, 'swap_volume',
                 side_effect=RuntimeError('the guest has no such disk')):
             # Here the API waits for nova-compute, and returns its error.
-            self.assertRaises(fixture.APIError, self.request_swap, server,
+            self.assertRaises(fixture.APIError, self.cloud.swap, server,
                               kept, self.cloud.volume())
-        self.cloud.proxy.clear()
         self.assertEqual('in-use', self.volume_status(kept))
         self.cloud.lose_attachment(server, lost)
         stray = self.cloud.volume()

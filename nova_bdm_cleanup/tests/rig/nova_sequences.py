@@ -17,7 +17,7 @@ from cinderclient import exceptions as cinder_exceptions
 from nova.compute import power_state, task_states, vm_states
 from nova.virt.libvirt import driver
 
-from nova_bdm_cleanup.tests.cloud import fixture, proxy
+from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.simulation import (
     compute_moves,
     move_operations,
@@ -252,8 +252,6 @@ class Real:
 
     def __init__(self, cloud: fixture.Cloud) -> None:
         self._cloud = cloud
-        self._admin = dataclasses.replace(
-            cloud.admin, project=cloud.owner.project)
         self._servers = {
             name: cloud.server(fixture.Disk(at_boot=True), name=name,
                                host='compute1') for name in SERVERS}
@@ -286,19 +284,8 @@ class Real:
             by=self._cloud.admin if values or 'lock' in action else None)
 
     def _swap(self, server: fixture.Server, old: str, new: str) -> None:
-        path = f'/servers/{server.id}/os-volume_attachments/{old}'
-        # Later releases of Nova accept a swap only from Cinder.
-        self._cloud.proxy.on('GET', f'/volumes/{old}', proxy.rewrite(
-            lambda body: {'volume': {**body['volume'],
-                                     'migration_status': 'migrating'}}),
-            nth=1)
-        try:
-            with mock.patch.object(driver.LibvirtDriver, '_swap_volume',
-                                   _copy):
-                self._cloud.request('PUT', path, {
-                    'volumeAttachment': {'volumeId': new}}, by=self._admin)
-        finally:
-            self._cloud.proxy.clear()
+        with mock.patch.object(driver.LibvirtDriver, '_swap_volume', _copy):
+            self._cloud.swap(server, old, new)
 
     def _soft_reboot(self, server: fixture.Server) -> None:
         self._cloud.reboot(server, hard=False)
