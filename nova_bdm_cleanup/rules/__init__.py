@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The decision tables: one pure function from a snapshot to a plan.
+"""The decision tables, and :func:`judge`, which applies them to a snapshot.
 
-No input or output, no Nova, no Cinder, no clock.  Each table is a tuple of
+No Nova, no Cinder, no clock: what costs a request is asked by way of
+:class:`Sources`.  Each table is a tuple of
 rows in a module of its own: the order of the rows is the order of the
 questions, and the first row that holds decides.  The documentation is made
 from the same rows.

@@ -204,7 +204,7 @@ class Ending(enum.IntEnum):
 
 
 class Claimant(enum.Enum):
-    """What claims an address of this host.
+    """The claimant of an address of this host.
 
     The value is the text in the log.
     """
@@ -271,7 +271,7 @@ class Claims:
 
 
 class InCinder(enum.Enum):
-    """What Cinder shows of the attachment of a disk to its server."""
+    """The attachment of a disk to its server, as Cinder shows it."""
 
     #: It shows one, or it is not known.
     ATTACHED = 'attached'
@@ -312,8 +312,8 @@ class WitnessAnswer(enum.Enum):
 class Snapshot:
     """The result of one look at Nova and Cinder.
 
-    A snapshot is always complete: if a question goes unanswered, there is no
-    snapshot, and nothing is decided.
+    The mappings and Cinder's answers in it are complete: without them there is
+    no snapshot.  :func:`rules.judge` adds the witness and the swaps.
     """
 
     server: Server

@@ -172,7 +172,7 @@ class Cloud:
 
 @dataclasses.dataclass(frozen=True)
 class _CommandSources:
-    """What the rules ask for a command.
+    """The sources of the rules in a command.
 
     A command knows no addresses; where they decide, the node does.
     """

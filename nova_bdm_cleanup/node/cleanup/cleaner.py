@@ -3,8 +3,8 @@
 
 :meth:`Cleaner.clean` reads from top to bottom.  The first look, or the one
 after the wait for young records, finds what may be removed.  Each later step
-only withholds removals, so that whatever goes wrong leaves a mapping as it
-was.  The last look decides which disks the driver is given.
+only withholds removals, so that each error leaves a mapping as it was.  The
+last look decides which disks the driver is given.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class Cleaner:
 
         The guest is still on, and nothing has been changed.  The answer of the
         next look decides, by the clock of this host: what two looks that are
-        ``settle_time`` apart have found is settled, whatever their times say.
+        ``settle_time`` apart have found is settled, also if a record is young.
         """
         seconds = self.policy.settle_time.total_seconds()
         # Otherwise it decides about nothing.
@@ -438,7 +438,7 @@ class Cleaner:
 
 @dataclasses.dataclass
 class _LookSources:
-    """What the rules ask in one look."""
+    """The sources of the rules in one look."""
 
     cleaner: Cleaner
     snapshot: facts.Snapshot

@@ -35,7 +35,7 @@ LOG = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def begin(call: NovaCall) -> Iterator[None]:
-    """Have all instances that Nova brings back share one time limit.
+    """Have all instances that Nova resumes share one time limit.
 
     After it, disconnect what had to stay connected before.
     """
@@ -54,8 +54,8 @@ def begin(call: NovaCall) -> Iterator[None]:
 def _disconnect_late(call: NovaCall, boot: Boot) -> None:
     """Disconnect what was kept connected before, if it is still there.
 
-    All guests that Nova brings back have their disks by now.  nova-compute
-    does not serve yet, so this ends when the time of this start is over.
+    The guests that Nova has resumed have their disks.  nova-compute does not
+    serve requests yet, so this ends when the time of this start is over.
     """
     manager, context = call.manager, nova_context.get_admin_context()
     settings = options.settings(CONF)
@@ -64,6 +64,7 @@ def _disconnect_late(call: NovaCall, boot: Boot) -> None:
     neighbours = Neighbours(context, '', manager.host, manager.driver)
 
     def is_claimed(addresses: frozenset[Address]) -> bool:
+        # Also what Cinder would deny: no guest waits for a late disconnect.
         claims = neighbours.claims([Bdm(uuid='', addresses=addresses)])
         actions.check_read(claims)
         return bool(claims.others[''])

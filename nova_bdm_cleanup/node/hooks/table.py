@@ -238,7 +238,7 @@ HOOKS: Sequence[Hook] = (
          'deleted: Nova would delete their volumes with it.'),
     Hook(None, INIT_HOST, Wraps.AROUND, 'init_host.begin',
          'Records this nova-compute for ``nova-bdm-cleanup status``, begins '
-         'the periodic task, and has all instances that Nova brings back '
+         'the periodic task, and has all instances that Nova resumes '
          'share one time limit. After it, disconnects what had to stay '
          'connected before.'),
     Hook(None, ATTACHMENT_CREATE, Wraps.AFTER, 'connections.remember',

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Cinder gives this host in real operations, and how long it counts."""
+"""Connections that Cinder gives this host, and how long they count."""
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 
 from nova_bdm_cleanup.node import connections
@@ -120,17 +119,7 @@ class AttachTest(ConnectionsTestCase):
         server = self.create_server(scenario.BOOT_DISK)
         old, new = server.volumes[0], self.cloud.volume()
         seen = self.look_before(recorder.HOST, 'connect', new, new)
-        # Later releases of Nova swap volumes for Cinder only.
-        self.cloud.proxy.on('GET', f'/volumes/{old}', proxy.rewrite(
-            lambda body: {'volume': {**body['volume'],
-                                     'migration_status': 'migrating'}}),
-            nth=1)
-        self.cloud.request(
-            'PUT', f'/servers/{server.id}/os-volume_attachments/{old}',
-            {'volumeAttachment': {'volumeId': new}},
-            by=dataclasses.replace(self.cloud.admin,
-                                   project=self.cloud.owner.project))
-        self.cloud.proxy.clear()
+        self.cloud.swap(server, old, new)
         given, = seen
         self.assertEqual(
             (server.id, new, {address_of(new)}),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The wait until records are settled: it decides about each disk.
 
-Whatever is not healthy, and young, is looked at once more.  After that nothing
+A disk that is not healthy, and young, is looked at once more.  After that none
 is given to the driver because it is young.
 """
 

@@ -56,7 +56,7 @@ KNOWN_VIOLATIONS: dict[str, KnownViolation] = {
     'taken-after-the-last-question': KnownViolation(
         ('healthy-disks-stay', 'devices-of-running-guests-stay',
          'no-address-of-a-running-guest'), properties.TAKEN_LATER,
-        'the guest is given a disk whose address nobody claimed, and another '
+        'the guest is given a disk whose address had no claim, and another '
         'server gets the address before the driver connects it'),
     # The guest gets nothing that it did not have before.
     'open-when-the-operation-began': KnownViolation(

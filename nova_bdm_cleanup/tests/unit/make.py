@@ -119,7 +119,7 @@ def claim(claimant: facts.Claimant = facts.Claimant.GUEST,
 
 @dataclasses.dataclass
 class Sources:
-    """What the rules ask of Nova and Cinder, as the snapshot has it."""
+    """Sources of the rules that answer from a snapshot."""
 
     seen: facts.Snapshot
     found: facts.Claims = facts.Claims()
@@ -145,7 +145,7 @@ class Sources:
         return self.found
 
 
-#: Nobody else claims anything, and nothing is set.
+#: No other server claims an address, and nothing is set.
 _NO_CLAIMS, _DEFAULTS = facts.Claims(), facts.Policy()
 
 

@@ -146,7 +146,7 @@ class CarryOutTest(NotesTestCase):
     def carry_out(self, error=None, left=False, has_time=True):
         """Start nova-compute; return how many notes it leaves."""
         def claimed(addresses):
-            # Nobody gets the address between the check and the disconnect.
+            # No server gets the address between the check and the disconnect.
             (_, announced), = connections._disconnects
             self.assertEqual(addresses, announced)
             return bool(addresses & self.claims)
@@ -170,7 +170,7 @@ class CarryOutTest(NotesTestCase):
         self.assertEqual([], self.done)
         self.assertIn(words, self.log.output)
 
-    def test_device_that_nobody_has_is_disconnected(self):
+    def test_device_without_a_claim_is_disconnected(self):
         self.assertEqual(0, self.carry_out())
         (server, data), = self.done
         # Only by the target that this host has.
@@ -179,7 +179,7 @@ class CarryOutTest(NotesTestCase):
         self.assertIn('volume volume, which server server had, is now '
                       'disconnected', self.log.output)
 
-    def test_device_that_somebody_has_stays(self):
+    def test_claimed_device_stays(self):
         self.claims = frozenset([(IQN, '5')])
         self.check_left('another server has their address')
 
@@ -224,7 +224,7 @@ class CarryOutTest(NotesTestCase):
         self.assertEqual(1, self.carry_out(has_time=False))
         self.assertEqual([], self.done)
 
-    def test_silent_hypervisor_keeps_the_note(self):
+    def test_note_stays_if_the_claims_cannot_be_read(self):
         disconnect = mock.Mock()
         late_disconnects.carry_out(
             self.notes, mock.Mock(side_effect=OSError('no answer')),

@@ -148,7 +148,7 @@ class ConfirmTest(base.TestCase):
 
 
 class JudgeTest(base.TestCase):
-    """What the rules ask of Nova and Cinder, and when."""
+    """Questions of the rules to Nova and Cinder, and when they ask."""
 
     def asked(self, seen, **arguments):
         sources = make.Sources(seen)
