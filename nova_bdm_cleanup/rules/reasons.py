@@ -166,10 +166,10 @@ class Reason(Code):
         'journal-unwritable', levels.WARNING, None, True,
         'the removal cannot be recorded in the journal')
 
+    # A round of the audit has no answer about a server.
+    NOT_LOOKED_AT = 'not-looked-at', levels.WARNING, None, True
+
     # Why no decision was possible, or a step was not possible.
-    NOT_LOOKED_AT = (
-        'not-looked-at', levels.WARNING, None, True,
-        'Cinder gives no answer about the server in time')
     CINDER_UNKNOWN = (
         'cinder-unknown', levels.WARNING, None, True,
         'Cinder gave no usable answer')
@@ -197,7 +197,7 @@ ONLY_IN_CLOUD = frozenset((
 ))
 
 #: The reasons that no table of rules gives.
-WITHOUT_RULE = frozenset((Reason.EVACUATED,))
+WITHOUT_RULE = frozenset((Reason.EVACUATED, Reason.NOT_LOOKED_AT))
 
 #: The reasons for which a block device mapping dangles, and is removed.
 DANGLING = frozenset((
