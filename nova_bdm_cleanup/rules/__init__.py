@@ -16,15 +16,8 @@ from the same rows.
 * :mod:`decision`: all of them in their order, and two looks compared
 """
 
-from nova_bdm_cleanup.rules.decision import (
-    confirm,
-    decide,
-    judge,
-    needs_witness,
-    Sources,
-)
+from nova_bdm_cleanup.rules.decision import confirm, judge, Sources
 from nova_bdm_cleanup.rules.disks import not_given
 from nova_bdm_cleanup.rules.settling import agreed
 
-__all__ = ('agreed', 'confirm', 'decide', 'judge', 'needs_witness',
-           'not_given', 'Sources')
+__all__ = ('agreed', 'confirm', 'judge', 'not_given', 'Sources')

@@ -13,7 +13,7 @@ import datetime
 from typing import Any
 
 from nova_bdm_cleanup import rules
-from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules import decision, facts
 
 NOW = datetime.datetime(2026, 3, 14, 3, 0, tzinfo=datetime.timezone.utc)
 
@@ -158,7 +158,7 @@ def judge(seen: facts.Snapshot, claims: facts.Claims = _NO_CLAIMS,
 
 def decide(seen: facts.Snapshot, **policy: Any) -> Any:
     """Return what the rules decide at :data:`NOW`."""
-    return rules.decide(seen, facts.Policy(**policy), NOW)
+    return decision.decide(seen, facts.Policy(**policy), NOW)
 
 
 def reasons_in(plan: facts.Plan) -> str:

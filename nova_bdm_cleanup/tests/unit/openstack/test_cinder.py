@@ -16,7 +16,6 @@ import hypothesis
 from hypothesis import strategies as st
 import testscenarios
 
-from nova_bdm_cleanup import rules
 from nova_bdm_cleanup.client.cloud.cinder import CloudCinder
 from nova_bdm_cleanup.node import cleanup
 from nova_bdm_cleanup.node.cleanup import log_lines
@@ -28,7 +27,7 @@ from nova_bdm_cleanup.openstack.cinder import (
     VOLUME_MICROVERSION,
 )
 from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
-from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules import decision, facts
 from nova_bdm_cleanup.tests.unit import base, loopback, make, wire, worlds
 from nova_bdm_cleanup.tests.unit.loopback import LoopbackCloud, Request
 
@@ -1056,7 +1055,7 @@ class WorldCase(base.TestCase):
 
     @staticmethod
     def plan(world, answers, swaps=facts.Ending.SUCCESS):
-        return rules.decide(
+        return decision.decide(
             facts.Snapshot(
                 world.server, tuple(world.rows.values()), answers.volumes,
                 answers.attachments, facts.WitnessAnswer.KNOWN, swaps=swaps),

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from nova_bdm_cleanup import rules
-from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules import decision, facts
 from nova_bdm_cleanup.rules.facts import Claimant
 from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.tests.unit import make, worlds
@@ -76,7 +76,7 @@ class Case:
 
     @functools.cached_property
     def plan(self) -> facts.Plan:
-        return rules.decide(self.seen, self.policy, make.NOW)
+        return decision.decide(self.seen, self.policy, make.NOW)
 
     @functools.cached_property
     def judged(self) -> facts.Plan:

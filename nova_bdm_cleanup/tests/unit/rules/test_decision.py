@@ -8,7 +8,7 @@ import dataclasses
 import testscenarios
 
 from nova_bdm_cleanup import rules
-from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules import decision, facts
 from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.tests.unit import base, make
 from nova_bdm_cleanup.tests.unit.make import decide
@@ -23,7 +23,7 @@ class WitnessTest(base.TestCase):
     """The looks for which Cinder has to prove that it is the right one."""
 
     def needed(self, *args, **kwargs):
-        return rules.needs_witness(make.snapshot(*args, **kwargs))
+        return decision.needs_witness(make.snapshot(*args, **kwargs))
 
     def test_witness_is_needed_only_if_a_volume_is_missing(self):
         self.assertFalse(self.needed())

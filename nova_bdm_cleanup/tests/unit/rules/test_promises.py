@@ -19,7 +19,7 @@ import hypothesis
 from hypothesis import strategies as st
 
 from nova_bdm_cleanup import rules
-from nova_bdm_cleanup.rules import addresses, facts
+from nova_bdm_cleanup.rules import addresses, decision, facts
 from nova_bdm_cleanup.rules.facts import (
     Action,
     Claimant,
@@ -95,7 +95,7 @@ class NeverRemovedTest(base.TestCase):
                 self.assertEqual(('volume', 'volume'), (
                     finding.bdm.source_type, finding.bdm.destination_type))
         created = dataclasses.replace(case.policy, remove_created=True)
-        for finding in rules.decide(case.seen, created, make.NOW).due:
+        for finding in decision.decide(case.seen, created, make.NOW).due:
             if finding.bdm and finding.bdm.source_type != 'volume':
                 self.assertEqual(
                     ('volume', Reason.VOLUME_MISSING, None),
@@ -153,7 +153,7 @@ class NeverRemovedTest(base.TestCase):
         """
         bare = dataclasses.replace(case.seen, bdms=tuple(
             b for b in case.seen.bdms if not b.is_root))
-        plan = rules.decide(bare, case.policy, make.NOW)
+        plan = decision.decide(bare, case.policy, make.NOW)
         self.assertEqual([], [f for f in plan.due if f.bdm is None])
 
     @of_any_look
@@ -249,7 +249,7 @@ class ForeignRecordsTest(base.TestCase):
                 for i, v in case.seen.volumes.items()})
         self.assertEqual(*(
             {each for each in as_seen(plan) if each[1] not in foreign}
-            for plan in (case.plan, rules.decide(
+            for plan in (case.plan, decision.decide(
                 renamed, case.policy, make.NOW))))
 
     @of_any_look
@@ -351,7 +351,7 @@ class WithheldTest(base.TestCase):
             case.seen, volumes=dict.fromkeys(
                 b.volume_id for b in case.seen.bdms if b.volume_id),
             attachments=(), witness=WitnessAnswer.UNKNOWN)
-        self.assertEqual((), rules.decide(lost, case.policy, make.NOW).due)
+        self.assertEqual((), decision.decide(lost, case.policy, make.NOW).due)
         # Also if Cinder knows another volume of the server.
         self.assertNotIn(Reason.VOLUME_MISSING, [
             f.reason for f in case.changed(
@@ -379,7 +379,7 @@ class WithheldTest(base.TestCase):
         (commands).
         """
         seen = dataclasses.replace(case.seen, sees_all=False)
-        for finding in rules.decide(seen, case.policy, make.NOW).due:
+        for finding in decision.decide(seen, case.policy, make.NOW).due:
             self.assertIsNotNone(finding.bdm)
             self.assertIsNotNone(seen.volumes.get(finding.volume_id or ''))
 
@@ -480,7 +480,7 @@ class SettleTimeTest(base.TestCase):
             seen = dataclasses.replace(seen, attachments=tuple(
                 dataclasses.replace(a, attached_at=young)
                 if a.id in ids else a for a in seen.attachments))
-        plan = rules.decide(seen, GENEROUS, make.NOW)
+        plan = decision.decide(seen, GENEROUS, make.NOW)
         if any((f.bdm and f.bdm.uuid, f.attachment_id) == (
                 finding.bdm and finding.bdm.uuid, finding.attachment_id)
                 for f in plan.due):
@@ -573,7 +573,7 @@ class ConnectedTest(base.TestCase):
 
     def _is_proved_missing(self, seen: facts.Snapshot,
                            volume_id: str | None) -> bool:
-        witness = (seen.witness if rules.needs_witness(seen)
+        witness = (seen.witness if decision.needs_witness(seen)
                    else WitnessAnswer.KNOWN)
         return seen.volumes.get(volume_id or '') is None and seen.sees_all \
             and not ours(seen, volume_id) and (
@@ -778,7 +778,7 @@ class AgainTest(base.TestCase):
         reboot has nothing to do.
         """
         def plan() -> facts.Plan:
-            return rules.decide(
+            return decision.decide(
                 worlds.look(world, hidden=None), GENEROUS, make.NOW)
 
         for finding in plan().due:
@@ -802,7 +802,7 @@ class AgainTest(base.TestCase):
             a.status == 'attached' for a in world.attachments.values()))
 
         def decided() -> facts.Plan:
-            return rules.decide(
+            return decision.decide(
                 worlds.look(world, hidden=None), GENEROUS, make.NOW)
 
         plan = decided()

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import hypothesis
 
-from nova_bdm_cleanup import rules
-from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules import decision, facts
 from nova_bdm_cleanup.rules.reasons import Reason, REMOVED
 from nova_bdm_cleanup.tests.unit import base, make, worlds
 from nova_bdm_cleanup.tests.unit.node.cleanup import fakes
@@ -150,7 +149,7 @@ class DeletedTest(base.TestCase):
     @hypothesis.given(worlds.worlds())
     def test_healthy_mappings_stay_healthy(self, world):
         def plan() -> facts.Plan:
-            return rules.decide(
+            return decision.decide(
                 worlds.look(world, hidden=None), GENEROUS, make.NOW)
 
         def having(*reasons):
