@@ -31,12 +31,17 @@ class Domain(NamedTuple):
     addresses: frozenset[Address]
 
 
+def is_libvirt(driver: Any) -> bool:
+    """Return whether Nova's virt driver is that of libvirt."""
+    return isinstance(driver, LibvirtDriver)
+
+
 def domains(driver: Any) -> tuple[Domain, ...]:
     """Return the domains of this host; none if it has another hypervisor.
 
     :raises Exception: when libvirt does not answer
     """
-    if not isinstance(driver, LibvirtDriver):
+    if not is_libvirt(driver):
         return ()
     try:
         return _all_of_libvirt(driver._host)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 import contextlib
-import dataclasses
 import threading
 from typing import Any
 
@@ -19,7 +18,6 @@ from nova import exception, objects, utils, version as nova_version
 from nova.compute import power_state, task_states, vm_states
 import nova.conf
 from nova.virt import block_device
-from nova.virt.libvirt.driver import LibvirtDriver
 from os_brick import encryptors
 from os_brick.initiator import utils as brick_utils
 from oslo_concurrency import lockutils
@@ -30,6 +28,7 @@ from nova_bdm_cleanup.node import (
     connections,
     credentials,
     devices,
+    domains,
     operations,
     options,
     shutdown,
@@ -89,11 +88,7 @@ class NovaInstance:
 
     def known_server(self) -> facts.Server:
         """Return the server as the request has it."""
-        return facts.Server(
-            uuid=spelling.identifier(self._instance.uuid),
-            host=self._host, project=self._instance.project_id,
-            is_offloaded=self._instance.vm_state
-            == vm_states.SHELVED_OFFLOADED)
+        return self._server_of(self._instance)
 
     @property
     def name(self) -> str:
@@ -123,9 +118,17 @@ class NovaInstance:
         if (not self._is_here(instance)
                 or instance.task_state not in self._trigger.states):
             return None
-        server = server_of(instance, self._host)
-        return server if self._trigger.heeds_lock else dataclasses.replace(
-            server, is_locked=False)
+        return self._server_of(instance)
+
+    def _server_of(self, instance: Any) -> facts.Server:
+        """Return a Nova instance in the form that the rules take."""
+        return facts.Server(
+            uuid=spelling.identifier(instance.uuid),
+            project=instance.project_id,
+            host=self._host,
+            is_offloaded=instance.vm_state == vm_states.SHELVED_OFFLOADED,
+            is_locked=(self._trigger.heeds_lock
+                       and instance.locked_by == 'admin'))
 
     def _is_here(self, instance: Any) -> bool:
         """Return whether it is on this host, or comes to it."""
@@ -171,7 +174,7 @@ class NovaInstance:
         # disks open: Nova's power states do not tell these apart.
         driver = self._manager.driver
         try:
-            if _is_libvirt(driver):
+            if domains.is_libvirt(driver):
                 guest = driver._host.get_guest(self._instance)
                 return not guest.is_active()
             state = driver.get_info(
@@ -242,7 +245,7 @@ class NovaInstance:
     def note_connection(self, connection_info: Mapping[str, Any],
                         volume_id: str | None) -> None:
         """Note that a disk stays connected; see :meth:`note`."""
-        if not _is_libvirt(self._manager.driver):
+        if not domains.is_libvirt(self._manager.driver):
             # Other drivers' volumes are not among this host's devices.
             return
         disconnects.SuppressedDisconnects(
@@ -260,7 +263,7 @@ class NovaInstance:
         connection_info.pop('multiattach', None)
         before = devices.volume_devices(connection_info)
         here: dict[str, Any] | None = connection_info
-        if _is_libvirt(self._manager.driver):
+        if domains.is_libvirt(self._manager.driver):
             # Other drivers' volumes are not among this host's devices.
             here = devices.narrow_connection_info(
                 connection_info, before.keys())
@@ -340,7 +343,7 @@ class NovaInstance:
                     connection_info: dict[str, Any]) -> None:
         driver = self._manager.driver
         encryption = self._encryption(connection_info, bdm.volume_id)
-        if _is_libvirt(driver):
+        if domains.is_libvirt(driver):
             # As in libvirt's own hard reboot.  Its detach_volume would delete
             # the secret of an encrypted disk first, and after a later failure
             # Nova would depend on the key manager.
@@ -373,7 +376,7 @@ class NovaInstance:
         """Delete libvirt's secret of a disk, unless another server has it."""
         driver = self._manager.driver
         usage_id = block_device.get_volume_id(connection_info)
-        if usage_id and _is_libvirt(driver) and (
+        if usage_id and domains.is_libvirt(driver) and (
                 not self._neighbours.have_volume(volume_id or '')):
             driver._host.delete_secret('volume', usage_id)
 
@@ -464,16 +467,6 @@ def hold_volume_lock(volume_id: str, deadline: Deadline) -> Iterator[None]:
         is_over.set()
 
 
-def server_of(instance: Any, host: str) -> facts.Server:
-    """Return a Nova instance in the form that the rules take."""
-    return facts.Server(
-        uuid=spelling.identifier(instance.uuid),
-        project=instance.project_id,
-        host=host,
-        is_offloaded=instance.vm_state == vm_states.SHELVED_OFFLOADED,
-        is_locked=instance.locked_by == 'admin')
-
-
 def mapping_of(row: Any) -> facts.Bdm:
     """Return a row of Nova's block device mappings as the rules take it."""
     connection_info = parse_connection_info(row.connection_info)
@@ -491,10 +484,6 @@ def mapping_of(row: Any) -> facts.Bdm:
         updated_at=row.updated_at,
         addresses=addresses_in(connection_info),
         is_multiattach=bool(connection_info.get('multiattach')))
-
-
-def _is_libvirt(driver: Any) -> bool:
-    return isinstance(driver, LibvirtDriver)
 
 
 def _plain(value: Any) -> Any:

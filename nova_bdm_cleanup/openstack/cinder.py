@@ -300,7 +300,8 @@ class Cinder:
                 b, found.get(b.attachment_id or ''),
                 volumes.get(b.volume_id or ''))], listed, found, volumes)
         ours = {a.id: a for a in found.values() if a.id in carried
-                or not is_foreign(volumes[a.volume_id], project)}
+                or not (volumes[a.volume_id] or facts.ABSENT)
+                .is_foreign_to(project)}
         named.update(dict.fromkeys(a.volume_id for a in ours.values()))
         return Answers({v: volumes[v] for v in named}, tuple(ours.values()),
                        is_cut)
@@ -533,13 +534,6 @@ class Cinder:
             raise errors.ServiceTokenRequired(
                 '%s; %s' % (exc, advice), exc.status) from exc
         return True
-
-
-def is_foreign(volume: Volume | None, project: str | None) -> bool:
-    """Return whether a volume is known to be of another project."""
-    return (project is not None and volume is not None
-            and volume.project is not None
-            and not spelling.is_same(volume.project, project))
 
 
 def _may_dangle(bdm: Bdm, own: Attachment | None,

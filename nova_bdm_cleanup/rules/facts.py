@@ -13,6 +13,7 @@ import datetime
 import enum
 from typing import NamedTuple
 
+from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.reasons import Reason, REMOVED
 
 #: A target and a logical unit number behind it.  A back end gives a number
@@ -167,6 +168,11 @@ class Volume:
         An unknown status may mean one.
         """
         return self.migration_status not in _SETTLED
+
+    def is_foreign_to(self, project: str | None) -> bool:
+        """Tell whether it certainly belongs to another project."""
+        return (self.project is not None and project is not None
+                and not spelling.is_same(self.project, project))
 
     def host_of(self, attachment_id: str | None) -> str | None:
         """Return the host that an attachment connects, if Cinder tells it."""

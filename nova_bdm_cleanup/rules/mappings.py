@@ -472,7 +472,7 @@ class MappingFacts:
     @property
     def is_foreign(self) -> bool:
         """Tell whether the volume certainly belongs to another project."""
-        return self.world.is_foreign(self.bdm.volume_id or '')
+        return self.volume.is_foreign_to(self.world.server.project)
 
     @property
     def is_claimed_by_owner(self) -> bool:

@@ -8,7 +8,7 @@ import datetime
 import functools
 import operator
 
-from nova_bdm_cleanup.rules import facts, spelling
+from nova_bdm_cleanup.rules import facts
 
 #: In any other state (deleting, retyping, backing-up, an unknown word, ...)
 #: Cinder is busy with the volume or lost control of it: hands off.
@@ -46,7 +46,8 @@ class World:
                             if a.id not in self.carriers_of]
         #: Those of them that another project wrote.
         self.foreign = {a.id for a in self.unaccounted
-                        if self.is_foreign(a.volume_id)}
+                        if self.volume(a.volume_id).is_foreign_to(
+                            self.server.project)}
         #: By volume, its attachments to this server; without foreign ones.
         self.ours_of: dict[str, list[facts.Attachment]] = {}
         uuid = self.server.uuid
@@ -60,12 +61,6 @@ class World:
 
     def volume(self, volume_id: str | None) -> facts.Volume:
         return self.volumes.get(volume_id or '') or facts.ABSENT
-
-    def is_foreign(self, volume_id: str) -> bool:
-        """Return whether the volume certainly belongs to another project."""
-        its, own = self.volume(volume_id).project, self.server.project
-        return (its is not None and own is not None
-                and not spelling.is_same(its, own))
 
     def is_created(self, volume_id: str | None) -> bool:
         """Tell whether a mapping of the volume is of a disk that Nova created
@@ -84,11 +79,11 @@ class World:
     @functools.cached_property
     def is_moving(self) -> bool:
         """Tell whether a volume is being detached, migrated or swapped."""
-        return any(v is not None
-                   and (v.status in _STATES_OF_A_SECOND_ATTACHMENT
-                        or v.is_migrating)
-                   for i, v in self.volumes.items()
-                   if i in self.bdms_of or not self.is_foreign(i))
+        return any(v.status in _STATES_OF_A_SECOND_ATTACHMENT
+                   or v.is_migrating
+                   for i, v in self.volumes.items() if v is not None
+                   and (i in self.bdms_of
+                        or not v.is_foreign_to(self.server.project)))
 
     @property
     def is_proven(self) -> bool:

@@ -16,6 +16,10 @@ from nova_bdm_cleanup.tests.unit import base, make
 
 load_tests = testscenarios.load_tests_apply_scenarios
 
+#: The id of a project, and how Keystone writes it.
+PROJECT = '6f1c7d2e-9b3a-4c58-a0de-5b7f1e2c3d4a'
+WITHOUT_DASHES = PROJECT.replace('-', '')
+
 STALE = make.attachment(id='attachment-9', volume_id='volume-9')
 
 
@@ -75,6 +79,17 @@ class VolumeTest(base.TestCase):
     def test_state_is_the_status_in_words(self):
         self.assertEqual('reserved', make.volume(status='reserved').state)
         self.assertEqual('in no state', make.volume(status='').state)
+
+    def test_a_volume_is_foreign_only_if_both_projects_are_known(self):
+        for its, own, is_foreign in (
+                (make.OTHER_PROJECT, make.PROJECT, True),
+                (make.PROJECT, make.PROJECT, False),
+                (WITHOUT_DASHES, PROJECT, False),
+                (None, make.PROJECT, False), (make.PROJECT, None, False),
+                (None, None, False)):
+            self.assertIs(
+                is_foreign, make.volume(project=its).is_foreign_to(own))
+        self.assertFalse(facts.ABSENT.is_foreign_to(make.PROJECT))
 
 
 class PlanTest(base.TestCase):

@@ -10,10 +10,6 @@ from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.world import World
 from nova_bdm_cleanup.tests.unit import base, make
 
-#: The id of a project, and how Keystone writes it.
-PROJECT = '6f1c7d2e-9b3a-4c58-a0de-5b7f1e2c3d4a'
-WITHOUT_DASHES = PROJECT.replace('-', '')
-
 FOREIGN = make.volume(project=make.OTHER_PROJECT)
 ROOT = make.root()
 
@@ -105,19 +101,6 @@ class VolumeTest(base.TestCase):
         self.assertIs(volume, found.volume('volume-1'))
         for name in ('gone', 'unknown', '', None):
             self.assertIs(facts.ABSENT, found.volume(name))
-
-    def test_a_volume_is_foreign_only_if_both_projects_are_known(
-            self) -> None:
-        for project, own, is_foreign in (
-                (make.OTHER_PROJECT, make.PROJECT, True),
-                (make.PROJECT, make.PROJECT, False),
-                (WITHOUT_DASHES, PROJECT, False),
-                (None, make.PROJECT, False), (make.PROJECT, None, False),
-                (None, None, False)):
-            found = world(volumes=[make.volume(project=project)],
-                          missing=['gone'], project=own)
-            self.assertIs(is_foreign, found.is_foreign('volume-1'))
-            self.assertFalse(found.is_foreign('gone'))
 
 
 class IsMovingTest(base.TestCase):
