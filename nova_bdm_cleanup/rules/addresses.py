@@ -25,7 +25,14 @@ import dataclasses
 import enum
 
 from nova_bdm_cleanup.rules import facts
-from nova_bdm_cleanup.rules.facts import Bdm, Claim, Claims, Finding, Plan
+from nova_bdm_cleanup.rules.facts import (
+    Bdm,
+    Claim,
+    Claimant,
+    Claims,
+    Finding,
+    Plan,
+)
 from nova_bdm_cleanup.rules.mappings import MappingFacts
 from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.rules.table import first, Row, Table
@@ -107,13 +114,31 @@ def judged(plan: Plan, mappings: Mapping[str, MappingFacts],
 
     :param mappings: the facts about the mappings; empty: Cinder is silent
     """
+    disks = disks_of(f.bdm for f in plan.findings if f.bdm)
+
+    def preference(bdm: Bdm) -> tuple[object, ...]:
+        mapping = mappings.get(bdm.uuid)
+        return (bool(mapping and mapping.elsewhere),
+                bdm.uuid not in claims.open,
+                bdm.created_at is None, bdm.created_at, bdm.uuid)
+
+    def counted_claims(bdm: Bdm) -> tuple[Claim, ...]:
+        # Else none of several mappings of one attachment would be given.
+        others = claims.others.get(bdm.uuid, ())
+        preferred = min((b for b in disks if bdm.has_attachment_of(b)
+                         and b.addresses & bdm.addresses), key=preference)
+        return others if bdm is not preferred else tuple(
+            claim for claim in others
+            if claim.claimant is not Claimant.OWN_ROW
+            or not bdm.has_attachment_of(claim))
+
     def with_verdict(finding: Finding) -> Finding:
         bdm = finding.bdm
         if bdm is None or not disks_of([bdm]):
             return finding
         mapping = mappings.get(bdm.uuid)
         asked = AddressFacts(
-            claims.others.get(bdm.uuid, ()), bdm.uuid in claims.open,
+            counted_claims(bdm), bdm.uuid in claims.open,
             mapping.elsewhere if mapping else '',
             mapping is None or mapping.is_connected)
         row = first(ADDRESSES.rows, asked)

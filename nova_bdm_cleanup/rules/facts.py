@@ -61,6 +61,11 @@ class Bdm:
     #: By its connection information, several servers may have the volume.
     is_multiattach: bool = False
 
+    def has_attachment_of(self, other: Bdm | Claim) -> bool:
+        """Tell whether another row has the same volume and attachment."""
+        return ((self.volume_id, self.attachment_id)
+                == (other.volume_id, other.attachment_id))
+
     @property
     def is_volume(self) -> bool:
         """Tell whether source and destination are ``volume``.

@@ -45,8 +45,11 @@ def _aged(draw: Any, seen: facts.Snapshot) -> facts.Snapshot:
             a, attached_at=draw(_times)) for a in seen.attachments))
 
 
-#: What another server, or another row of this server, can claim.
-_CLAIMS = tuple(make.claim(claimant, volume_id=volume_id)
+#: What another server, or another row of this server, can claim.  No mapping
+#: of a case names the attachment: claims do not tell which of several
+#: mappings of one attachment is given.
+_CLAIMS = tuple(make.claim(claimant, volume_id=volume_id,
+                           attachment_id='attachment-claimed')
                 for claimant in Claimant
                 for volume_id in ('volume-1', 'volume-9'))
 

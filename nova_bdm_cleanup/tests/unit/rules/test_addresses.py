@@ -101,8 +101,12 @@ class ExplanationTest(base.TestCase):
 
 def applied(seen, **claims):
     """Return the plan of a look, with the verdict on each address."""
-    by_uuid = mappings.mappings_of(World(seen, facts.Policy(), make.NOW))
-    return addresses.judged(make.decide(seen), by_uuid, Claims(**claims))
+    return addresses.judged(
+        make.decide(seen), mappings_of(seen), Claims(**claims))
+
+
+def mappings_of(seen):
+    return mappings.mappings_of(World(seen, facts.Policy(), make.NOW))
 
 
 def claimed(claimant=Claimant.GUEST, uuid='bdm-1'):
@@ -201,6 +205,61 @@ class ApplyTest(base.TestCase):
         disks = make.bdm(), make.bdm(source_type='image', boot_index=0)
         self.assertEqual(disks, addresses.disks_of([
             make.root(), *disks, make.bdm(has_connection_info=False)]))
+
+
+class TwiceTest(base.TestCase):
+    """Two mappings of one attachment: one server gets the disk once."""
+
+    def given(self, *mappings, opened=(), claimant=None, **other):
+        """Return the mappings whose addresses are connected."""
+        rival = make.claim(Claimant.OWN_ROW, server=make.SERVER, **{
+            'volume_id': 'volume-1', 'attachment_id': 'attachment-1',
+            **other})
+        more = (make.claim(claimant),) if claimant else ()
+        claims = Claims({b.uuid: (rival, *more) for b in mappings},
+                        frozenset(opened))
+        seen = make.snapshot(mappings, [make.volume()], [make.attachment()])
+        by_uuid = mappings_of(seen)
+        plans = (addresses.judged(make.decide(seen), by_uuid, claims),
+                 addresses.without_cinder(
+                     seen.bdms, claims, Reason.TIMED_OUT))
+        for plan in plans:
+            self.assertEqual(2, len(plan.findings))
+        given, without_cinder = (
+            [f.bdm.uuid for f in plan.findings if not f.address]
+            for plan in plans)
+        self.assertEqual(given, without_cinder)
+        return given
+
+    def pair(self, **values):
+        return (make.bdm(uuid='newer', created_at=make.ago(60), **values),
+                make.bdm(uuid='older', created_at=make.ago(61), **values))
+
+    def test_the_guest_keeps_the_disk_that_it_had_open(self):
+        newer, older = self.pair()
+        for opened in ('newer', 'older'):
+            for both in ((newer, older), (older, newer)):
+                self.assertEqual([opened], self.given(
+                    *both, opened=[opened]))
+
+    def test_otherwise_the_older_mapping_is_given(self):
+        newer, older = self.pair()
+        for both in ((newer, older), (older, newer)):
+            for opened in ((), ('newer', 'older')):
+                self.assertEqual(['older'], self.given(*both, opened=opened))
+
+    def test_one_is_given_if_neither_tells_its_age(self):
+        self.assertEqual(['1'], self.given(*(
+            make.bdm(uuid=uuid, created_at=None) for uuid in '21')))
+
+    def test_a_guest_of_another_server_has_it(self):
+        self.assertEqual([], self.given(
+            *self.pair(), opened=('newer', 'older'), claimant=Claimant.GUEST))
+
+    def test_a_mapping_of_another_attachment_may_be_another_disk(self):
+        for other in ({'attachment_id': 'attachment-2'},
+                      {'volume_id': 'volume-2'}):
+            self.assertEqual([], self.given(*self.pair(), **other))
 
 
 class WithoutCinderTest(base.TestCase):

@@ -17,7 +17,7 @@ from nova_bdm_cleanup.node.cleanup.ports import RebootLost, ShuttingDown
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
 from nova_bdm_cleanup.rules import facts
-from nova_bdm_cleanup.rules.facts import Action
+from nova_bdm_cleanup.rules.facts import Action, Claimant
 from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.tests.unit import base, make
 from nova_bdm_cleanup.tests.unit.node.cleanup import fakes
@@ -44,6 +44,30 @@ class ReasonTest(base.TestCase):
     def test_error_has_its_reason_code(self):
         self.assertIs(self.reason, actions.reason_of(
             self.error, triggers.HARD_REBOOT))
+
+
+class CountingTest(base.TestCase):
+    """The claims of rows that Cinder is asked about."""
+
+    def counted(self, claimant, attachment_id):
+        """Return whether a row claims a disk, although Cinder denies it."""
+        world = fakes.World([], [], [])
+        world.is_denied = True
+        disk = make.bdm()
+        claims = actions.counting(
+            fakes.Cinder(world), make.HOST, [disk],
+            facts.Claims({disk.uuid: (make.claim(
+                claimant, volume_id='volume-1',
+                attachment_id=attachment_id),)}))
+        return bool(claims.others[disk.uuid])
+
+    def test_row_that_cinder_denies_claims_nothing(self):
+        for claimant in (Claimant.ROW, Claimant.OWN_ROW):
+            self.assertFalse(self.counted(claimant, 'attachment-2'))
+
+    def test_rows_of_one_attachment_are_denied_alike(self):
+        """Otherwise the driver would be given the disk by both."""
+        self.assertTrue(self.counted(Claimant.OWN_ROW, 'attachment-1'))
 
 
 class ActionsTest(base.TestCase):
