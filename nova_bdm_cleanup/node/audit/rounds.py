@@ -155,7 +155,7 @@ class Audit:
         look = self.node.look(server)
         if look is None:
             return
-        begun = time.monotonic()
+        begun = self.uptime()
         is_judged = True
         try:
             plan = look.preview()
@@ -183,7 +183,7 @@ class Audit:
             if found and not self._is_proved:
                 self._prove_cinder(look)
         finally:
-            self._seconds += time.monotonic() - begun
+            self._seconds += self.uptime() - begun
         # It is recorded before it is logged: a crash loses one line at most.
         changes = self.store.record_server(
             server, self.now(), self.uptime(), self.interval, found,
