@@ -98,21 +98,33 @@ def volume_devices(connection_info: Mapping[str, Any]) -> dict[str, str]:
     ours = addresses_in(connection_info)
     disks = list_sysfs('class', 'block')
     found = {name for name in disks if ours and _scsi_addresses(name) & ours}
-    path = data.get('device_path')
-    if path:
-        # A map without paths is orphaned, and reading it hangs.
-        found.update(filter(_is_orphaned, _related(
-            os.path.basename(os.path.realpath(path)), 'slaves')))
-    if data.get('multipath_id'):
-        found.update(name for name in disks if _uuid(name)
-                     == '%s%s' % (_MULTIPATH_PREFIX, data['multipath_id']))
-    found.update([other for name in found
-                  for other in _related(name, 'holders')])
+    # Without paths a map has only its names.  With paths, the names may be
+    # those of another volume by now.
+    found.update(filter(_is_orphaned, _named_maps(data, disks)))
     # If a driver names one path, a discovery has found the others.
-    found.update([other for name in found if _is_multipath(name)
-                  for other in _related(name, 'slaves')])
+    found.update([path for name in found for map_ in _related(name, 'holders')
+                  if _is_multipath(map_) for path in _related(map_, 'slaves')])
+    found.update([other for name in found
+                  for other in _related(name, 'holders')
+                  if _disks_below(other) <= found])
     return {name: identity for name in found
             for identity in [_identity(name)] if identity}
+
+
+def _named_maps(data: Mapping[str, Any], disks: Set[str]) -> frozenset[str]:
+    """Return the maps that connection information names, and what is below.
+
+    :param disks: the block devices of this host
+    """
+    path = data.get('device_path')
+    at_path = frozenset(_related(os.path.basename(os.path.realpath(path)),
+                                 'slaves') if path else ())
+    if not data.get('multipath_id'):
+        return at_path
+    uuid = '%s%s' % (_MULTIPATH_PREFIX, data['multipath_id'])
+    named = frozenset(name for name in disks if _uuid(name) == uuid)
+    is_of_another = any(_is_multipath(name) for name in at_path - named)
+    return named if is_of_another else named | at_path
 
 
 def unique_devices(connection_info: Mapping[str, Any]) -> dict[str, str]:
@@ -185,6 +197,12 @@ def _related(name: str, direction: str) -> Iterator[str]:
             if os.path.exists(
                     sysfs_path('class', 'block', name, direction, other)):
                 yield from _related(other, direction)
+
+
+def _disks_below(name: str) -> frozenset[str]:
+    """Return the devices below one that are on no other device."""
+    return frozenset(other for other in _related(name, 'slaves')
+                     if not list_sysfs('class', 'block', other, 'slaves'))
 
 
 def _identity(name: str) -> str | None:

@@ -164,6 +164,27 @@ class MapperTest(DevicesTestCase):
         other = self.mapper('dm-4', 'mpath-3700', 'sdd')
         self.assertEqual(set(), self.found(other))
 
+    def test_map_of_a_name_that_another_volume_has_now_is_not_found(self):
+        """An array may give a WWID again, and a row may be old."""
+        self.lose_the_paths()
+        self.remove('dm-3')
+        self.disk('sdd', 6)
+        other = self.mapper('dm-4', 'mpath-3600', 'sdd')
+        for path in ('/dev/gone', other):
+            self.assertEqual(set(), self.found(path, multipath_id='3600'))
+        # A path of the volume comes back.
+        self.disk('sde', 5, 'session3')
+        self.assertEqual({'sde'}, self.found(other, multipath_id='3600'))
+        self.mapper('dm-4', 'mpath-3600', 'sde')
+        self.assertEqual({'dm-4', 'sdd', 'sde'},
+                         self.found(other, multipath_id='3600'))
+
+    def test_map_of_another_name_at_the_path_is_not_found(self):
+        self.lose_the_paths()
+        self.mapper('dm-5', 'CRYPT-LUKS1-abc', 'dm-3')
+        for path in ('/dev/dm-3', '/dev/dm-5'):
+            self.assertEqual(set(), self.found(path, multipath_id='3700'))
+
     def test_encryption_on_the_map_is_found(self):
         path = self.mapper('dm-5', 'CRYPT-LUKS1-abc', 'dm-3')
         self.assertEqual({'dm-5', 'dm-3', 'sdb', 'sdc'}, self.found(path))
@@ -189,10 +210,16 @@ class MapperTest(DevicesTestCase):
         self.assertEqual({'dm-3', 'sdb', 'sdc', 'sdd'}, self.found('/dev/sdb'))
 
     def test_device_on_top_of_the_map_is_found(self):
-        # A device on disks of several volumes belongs to none of them.
+        self.mapper('dm-7', 'LVM-abc', 'dm-3')
+        self.mapper('dm-8', 'LVM-def', 'dm-7')
+        self.assertEqual({'dm-8', 'dm-7', 'dm-3', 'sdb', 'sdc'},
+                         self.found(self.path))
+
+    def test_device_on_disks_of_several_volumes_belongs_to_none(self):
         self.disk('sdd', 6)
         self.mapper('dm-7', 'LVM-abc', 'dm-3', 'sdd')
-        self.assertEqual({'dm-7', 'dm-3', 'sdb', 'sdc'}, self.found(self.path))
+        self.mapper('dm-8', 'LVM-def', 'dm-7')
+        self.assertEqual({'dm-3', 'sdb', 'sdc'}, self.found(self.path))
 
 
 class AdviceTest(base.TestCase):
