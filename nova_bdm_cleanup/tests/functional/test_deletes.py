@@ -8,6 +8,7 @@ import datetime
 import fixtures
 from oslo_config import cfg
 
+from nova_bdm_cleanup.openstack import cinder
 from nova_bdm_cleanup.tests.cloud import recorder
 from nova_bdm_cleanup.tests.functional import moving
 from nova_bdm_cleanup.tests.functional.moving import HERE
@@ -119,6 +120,14 @@ class AddressTest(LateDeleteTestCase):
 
     def test_delete_keeps_the_disk_of_another_guest(self):
         self.check(self.cloud.delete, is_kept=True)
+
+    def test_delete_keeps_the_disk_if_the_claims_cannot_be_read(self):
+        self.useFixture(fixtures.MockPatchObject(
+            cinder.Cinder, 'denies', side_effect=ValueError('odd answer')))
+        self.check(self.cloud.delete, is_kept=True)
+        line, = self.all_log_lines('still-connected')
+        self.assertIn('what claims its address cannot be read: odd answer',
+                      line.text)
 
     def test_reclaim_keeps_the_disk_of_another_guest(self):
         self.check(self.reclaim, is_kept=True)

@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+import fixtures
+
+from nova_bdm_cleanup.node import devices, domains
+from nova_bdm_cleanup.node.store.disconnects import SuppressedDisconnects
 from nova_bdm_cleanup.tests.cloud import proxy
 from nova_bdm_cleanup.tests.functional import scenario
 
@@ -76,6 +80,29 @@ class StateTest(HostBootTestCase, scenario.TwoDisks):
         self.assertEqual(1, len(self.cloud.attachments(stale)))
         self.assertEqual([], [line for line in self.log_lines(self.server)
                               if line.volume == stale])
+
+
+class LateDisconnectTest(HostBootTestCase):
+    """A disk that was kept connected before nova-compute was restarted."""
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(fixtures.MockPatchObject(
+            devices, 'unique_devices', lambda _: {'sdb': 'naa.1'}))
+        self.notes = SuppressedDisconnects(str(self.store_path), 'compute1')
+        self.notes.note('server', 'volume', {
+            'driver_volume_type': 'iscsi', 'data': {
+                'target_portal': '127.0.0.1:3260', 'target_lun': 5,
+                'target_iqn': 'iqn.2010-10.org.openstack:array'}})
+
+    def test_note_stays_if_the_claims_cannot_be_read(self):
+        """The next start tries it again."""
+        with fixtures.MockPatchObject(
+                domains, 'domains', side_effect=OSError('no libvirt')):
+            self.boot()
+        self.assertEqual(1, len(self.notes.pending()))
+        line, = self.cloud.log('not disconnected from this host yet')
+        self.assertIn('does not tell which guest has it', line)
 
 
 class TriggerDisabledTest(scenario.TwoDisks):
