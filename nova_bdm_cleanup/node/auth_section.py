@@ -11,7 +11,7 @@ is no lack of credentials.
 
 from __future__ import annotations
 
-from keystoneauth1 import loading as ks_loading
+from keystoneauth1 import exceptions, loading as ks_loading
 from oslo_config import cfg
 
 
@@ -33,7 +33,19 @@ def has_credentials(conf: cfg.ConfigOpts, group: str) -> bool:
 
 def missing_credentials(conf: cfg.ConfigOpts) -> list[str]:
     """Return what to set if there are no credentials for Cinder."""
-    return [] if has_credentials(conf, 'cinder') else [
-        '[%s] auth_type is not set, and Cinder shows every project only to '
-        'credentials of Nova\'s own: set auth_type and its options, for a '
-        'user with the admin role' % auth_section(conf, 'cinder')]
+    section = auth_section(conf, 'cinder')
+    auth_type = conf[section].auth_type
+    if auth_type is None:
+        return ['[%s] auth_type is not set, and Cinder shows every project '
+                'only to credentials of Nova\'s own: set auth_type and its '
+                'options, for a user with the admin role' % section]
+    try:
+        plugin = ks_loading.get_plugin_loader(auth_type)
+    except exceptions.NoMatchingPlugin as exc:
+        return ['[%s] auth_type = %s: %s' % (section, auth_type, exc)]
+    # As keystoneauth does when Nova logs in for the first time.
+    conf.register_opts(
+        ks_loading.get_auth_plugin_conf_options(plugin), group=section)
+    return ['[%s] %s is not set, and auth_type = %s requires it' % (
+        section, opt.dest, auth_type) for opt in plugin.get_options()
+        if opt.required and not conf[section][opt.dest]]

@@ -226,6 +226,12 @@ class ProcessTest(testtools.TestCase):
             'bdm-cleanup is off; Nova is left as it is: [nowhere] auth_type '
             'is not set')
 
+    def test_missing_option_of_the_credentials_turns_the_plugin_off(self):
+        self.check_refused(
+            '[cinder]\nauth_type = password\n[bdm_cleanup]\n',
+            'bdm-cleanup is off; Nova is left as it is: [cinder] auth_url is '
+            'not set')
+
     def test_name_missing_in_nova(self):
         self.check_refused('', 'reboot_pending', change='name')
 

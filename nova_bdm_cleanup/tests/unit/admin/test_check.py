@@ -135,6 +135,8 @@ class HostTest(CheckCase):
         for name in ('cinder_version', 'cinder'):
             self.expect(Code.WARNING, name, 'without credentials')
         self.set('cinder', auth_type='password')
+        self.expect(Code.FAILURE, 'credentials', '[cinder] auth_url')
+        self.set('cinder', auth_type='none')
         self.expect(Code.SUCCESS, 'credentials')
 
     def test_credentials_of_auth_section_count(self) -> None:
@@ -144,7 +146,8 @@ class HostTest(CheckCase):
         self.configure(*section, 'auth_url = http://keystone')
         self.expect(Code.FAILURE, 'credentials',
                     '[keystone_authtoken] auth_type is not set')
-        self.configure(*section, 'auth_type = password')
+        self.configure(*section, 'auth_url = http://keystone',
+                       'auth_type = password')
         self.expect(Code.SUCCESS, 'credentials')
 
     def test_metrics_file_without_directory_is_a_failure(self) -> None:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+
 from keystoneauth1 import loading as ks_loading
 from oslo_config import cfg
 
@@ -16,15 +18,41 @@ class CredentialsTest(base.TestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.conf = cfg.ConfigOpts()
-        ks_loading.register_auth_conf_options(self.conf, 'cinder')
-        self.conf([])
+        self.conf = self.read()
+
+    def read(self, *lines: str) -> cfg.ConfigOpts:
+        """Return the configuration with some lines in ``[cinder]``."""
+        path = os.path.join(self.tempdir(), 'nova.conf')
+        with open(path, 'w', encoding='utf-8') as file:
+            file.write('\n'.join(['[cinder]', *lines, '']))
+        conf = cfg.ConfigOpts()
+        ks_loading.register_auth_conf_options(conf, 'cinder')
+        conf([], default_config_files=[path])
+        return conf
 
     def test_missing_cinder_credentials_are_named(self) -> None:
         [problem] = auth_section.missing_credentials(self.conf)
         self.assertIn('[cinder] auth_type is not set', problem)
-        self.conf.set_override('auth_type', 'password', 'cinder')
+        self.conf.set_override('auth_type', 'none', 'cinder')
         self.assertEqual([], auth_section.missing_credentials(self.conf))
+
+    def test_option_that_the_auth_type_requires_is_named(self) -> None:
+        for lines, word in (
+                (['auth_type = password'], 'auth_url'),
+                (['auth_type = password', 'auth_url ='], 'auth_url'),
+                (['auth_type = v3applicationcredential',
+                  'auth_url = http://keystone'],
+                 'application_credential_secret'),
+                (['auth_type = password', 'auth_url = http://keystone'], '')):
+            problems = auth_section.missing_credentials(self.read(*lines))
+            self.assertEqual(bool(word), bool(problems), lines)
+            self.assertIn('[cinder] %s is not set' % word if word else '',
+                          ''.join(problems))
+
+    def test_unknown_auth_type_is_named(self) -> None:
+        [problem] = auth_section.missing_credentials(
+            self.read('auth_type = pasword'))
+        self.assertIn('[cinder] auth_type = pasword', problem)
 
     def test_credentials_of_auth_section_count(self) -> None:
         self.conf.set_override('auth_section', 'keystone_authtoken', 'cinder')
@@ -32,7 +60,7 @@ class CredentialsTest(base.TestCase):
         self.assertIn('[keystone_authtoken] auth_type is not set', problem)
         # keystonemiddleware may register them as well.
         ks_loading.register_auth_conf_options(self.conf, 'keystone_authtoken')
-        self.conf.set_override('auth_type', 'password', 'keystone_authtoken')
+        self.conf.set_override('auth_type', 'none', 'keystone_authtoken')
         self.assertEqual([], auth_section.missing_credentials(self.conf))
 
     def test_missing_service_token_is_logged(self) -> None:
