@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The domains of this host, and the disks that they have.
+"""The guests of this host, and the disks that they have.
 
-A guest counts from the moment at which libvirt knows it, also one that is
-paused or that a migration brings, until it is off.  One that was saved goes on
-with the same disks.
+A guest counts from the moment at which libvirt runs its domain, also one that
+is paused or that a migration brings, until it is off.  A suspended guest is
+off: its domain has names of devices, which are those of other devices since
+the host was booted.  The rows of its server claim its disks.
 """
 
 from __future__ import annotations
@@ -22,12 +23,10 @@ LOG = logging.getLogger(__name__)
 
 
 class Domain(NamedTuple):
-    """A domain of libvirt that has its disks, or will go on with them."""
+    """An active domain of libvirt: it has its disks open."""
 
     #: Its uuid, which is that of the server; another's domain has any.
     server: str
-    #: It runs, is paused, or comes in a migration.  Otherwise it is saved.
-    is_active: bool
     addresses: frozenset[Address]
 
 
@@ -37,7 +36,7 @@ def is_libvirt(driver: Any) -> bool:
 
 
 def domains(driver: Any) -> tuple[Domain, ...]:
-    """Return the domains of this host; none if it has another hypervisor.
+    """Return the active domains; none if the host has another hypervisor.
 
     :raises Exception: when libvirt does not answer
     """
@@ -53,22 +52,17 @@ def domains(driver: Any) -> tuple[Domain, ...]:
 
 
 def _all_of_libvirt(host: libvirt_host.Host) -> tuple[Domain, ...]:
-    found = map(_of_libvirt, host.list_instance_domains(only_running=False))
+    found = map(_of_libvirt, host.list_instance_domains(only_running=True))
     return tuple(domain for domain in found if domain is not None)
 
 
 def _of_libvirt(domain: Any) -> Domain | None:
-    """Return a domain of libvirt; None if it is off or has gone."""
+    """Return a domain of libvirt; None if it has gone."""
     try:
         xml = domain.XMLDesc(0)
-        is_active = bool(domain.isActive())
-        # A saved one that was started meanwhile is active, and not saved.
-        if not (is_active or domain.hasManagedSaveImage(0)
-                or domain.isActive()):
-            return None
     except libvirt_host.libvirt.libvirtError as exc:
         if exc.get_error_code() != libvirt_host.libvirt.VIR_ERR_NO_DOMAIN:
             raise
         return None
-    return Domain(spelling.identifier(domain.UUIDString()), is_active,
+    return Domain(spelling.identifier(domain.UUIDString()),
                   devices.addresses_in_domain(xml))

@@ -91,7 +91,7 @@ class Neighbours:
             connections.forget_shown(
                 shown, {domain.server for domain in found})
         own = {address for domain in found for address in domain.addresses
-               if domain.server == self._uuid and domain.is_active}
+               if domain.server == self._uuid}
         return Claims(
             {disk.uuid: (*everyone, *self._claims(disk, rows, found, given))
              for disk in disks},
@@ -107,8 +107,7 @@ class Neighbours:
         for domain in found:
             if domain.addresses & disk.addresses and domain.server not in (
                     self._uuid, *shared.values()):
-                yield Claim(Claimant.GUEST if domain.is_active
-                            else Claimant.SAVED_GUEST, domain.server)
+                yield Claim(Claimant.GUEST, domain.server)
         for each in given:
             if each.addresses & disk.addresses and each.server != self._uuid \
                     and not (disk.is_multiattach

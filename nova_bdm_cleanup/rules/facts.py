@@ -222,8 +222,6 @@ class Claimant(enum.Enum):
 
     #: A running guest has the device, or may get it.
     GUEST = 'the guest of server {0.server} has it'
-    #: The memory of a guest that is off is saved, with its disks.
-    SAVED_GUEST = 'the suspended guest of server {0.server} has it'
     #: Cinder gave it to this host in an operation that is under way.
     OPERATION = ('Cinder has just given it to server {0.server}, for volume '
                  '{0.volume_id}')

@@ -98,6 +98,24 @@ class AttachedTwiceTest(AddressTestCase):
         self.assert_healthy(self.reboot(self.server), self.volume)
         self.check_given(self.server)
 
+    def suspend_neighbour(self):
+        self.cloud.act(self.neighbour, {'suspend': None}, by=self.cloud.admin)
+
+    def test_a_disk_of_a_suspended_guest_is_not_given(self):
+        self.suspend_neighbour()
+        self.cloud.stop(self.server)
+        line, = self.check_not_given()
+        self.assertIn('server %s has volume' % self.neighbour.id, line.text)
+
+    def test_a_disk_that_a_suspended_guest_seems_to_name_is_given(self):
+        """Since a boot of the host, a name in its domain is another device.
+        """
+        self.suspend_neighbour()
+        sharing.write_row(
+            self.cloud, self.neighbour, self.theirs, target_lun=6)
+        self.cloud.stop(self.server)
+        self.check_given(self.server)
+
     def test_a_disk_of_a_neighbour_that_moves_away_is_not_given(self):
         """Its row has the address on the other host already."""
         sharing.write_row(

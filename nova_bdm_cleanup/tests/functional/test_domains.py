@@ -24,8 +24,8 @@ class DomainsTestCase(scenario.ScenarioTestCase):
     def domains_of(self, host):
         return domains.domains(self.cloud.nova.computes[host].driver)
 
-    def expected(self, server, *volumes, is_active=True):
-        return domains.Domain(server.id, is_active, frozenset(
+    def expected(self, server, *volumes):
+        return domains.Domain(server.id, frozenset(
             (f'iqn.2026-01.test:{volume}', '1') for volume in volumes))
 
 
@@ -61,23 +61,9 @@ class DomainsTest(DomainsTestCase):
         self.assertEqual((self.expected(self.server, self.volume),),
                          self.domains())
 
-    def test_a_saved_guest_has_its_disks(self):
+    def test_a_suspended_guest_has_none(self):
         self.cloud.act(self.server, {'suspend': None})
-        self.assertEqual(
-            (self.expected(self.server, self.volume, is_active=False),),
-            self.domains())
-
-    def test_a_saved_guest_that_is_started_meanwhile_has_its_disks(self):
-        self.cloud.act(self.server, {'suspend': None})
-        domain = self.cloud.domain(self.server)
-
-        def start(flags):
-            domain.create()
-            return 0
-
-        with mock.patch.object(domain, 'hasManagedSaveImage', start):
-            self.assertEqual([self.server.id], [
-                each.server for each in self.domains()])
+        self.assertEqual((), self.domains())
 
     def test_a_guest_that_ends_meanwhile_has_none(self):
         self.useFixture(fixtures.MockPatchObject(

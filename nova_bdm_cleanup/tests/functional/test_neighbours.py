@@ -66,7 +66,16 @@ class DisconnectTest(sharing.SharingTestCase):
 
     def test_device_of_a_suspended_guest_stays(self):
         self.act('suspend')
-        self.check_guest_keeps_it('the suspended guest')
+        self.set_unit(self.neighbour, 5)
+        self.check_stays('has volume %s there' % self.theirs)
+
+    def test_names_in_the_domain_of_a_suspended_guest_claim_nothing(self):
+        """Since a boot of the host they are those of other devices."""
+        self.act('suspend')
+        self.set_unit(self.neighbour, 5)
+        sharing.write_row(
+            self.cloud, self.neighbour, self.theirs, target_lun=6)
+        self.check_disconnected()
 
     def test_device_of_a_rescued_server_stays(self):
         """Its guest does not have the disk until it is unrescued."""

@@ -357,7 +357,7 @@ class Harness:
         guests = world.hosts[driver.host].guests
         world.reads('guests', *(f'guest of {server}' for server in guests))
         return tuple(
-            domains.Domain(server, True, frozenset(
+            domains.Domain(server, frozenset(
                 _address_of(disk.number) for disk in guest.disks.values()))
             for server, guest in guests.items() if guest.is_running)
 

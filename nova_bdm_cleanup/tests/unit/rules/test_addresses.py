@@ -18,7 +18,7 @@ load_tests = testscenarios.load_tests_apply_scenarios
 STRONG = (Claimant.GUEST, Claimant.OPERATION, Claimant.OWN_ROW,
           Claimant.ANY_GUEST)
 #: Those that count less.
-WEAK = (Claimant.ROW, Claimant.SAVED_GUEST, Claimant.ANY_ROW)
+WEAK = (Claimant.ROW, Claimant.ANY_ROW)
 
 ELSEWHERE = 'Cinder connects the volume by another address'
 
@@ -89,8 +89,6 @@ class ExplanationTest(base.TestCase):
 
     def test_each_claim_has_its_words(self):
         for claimant, words in (
-                (Claimant.SAVED_GUEST,
-                 'the suspended guest of server server-2 has it'),
                 (Claimant.OPERATION, 'Cinder has just given it to server '
                  'server-2, for volume volume-2'),
                 (Claimant.ROW, 'server server-2 has volume volume-2 there'),

@@ -525,8 +525,8 @@ class ConnectedTest(base.TestCase):
         """Return whether a claim is above that its guest had the disk."""
         found = claims.others.get(bdm.uuid, ())
         return bool(found) and not (bdm.uuid in claims.open and all(
-            claim.claimant in (Claimant.ROW, Claimant.SAVED_GUEST,
-                               Claimant.ANY_ROW) for claim in found))
+            claim.claimant in (Claimant.ROW, Claimant.ANY_ROW)
+            for claim in found))
 
     def _is_anothers(self, case: Case, bdm: facts.Bdm) -> bool:
         """Return whether the disk may be another's, by claims and Cinder."""
