@@ -13,6 +13,13 @@ Cinder may give an address to a server after this host has asked who claims it,
 and before the disconnect.  So a disconnect is announced first, and then the
 claims are read.  An answer of Cinder that names the address returns to Nova
 when the disconnect is over.
+
+A disk that Cinder connects has its address.  If Cinder does not connect it, or
+does not answer, the next disk of another server may get that address, and then
+the driver must not connect it any more.  So a start with such a disk holds up
+the requests of other threads, waits for the answers of those under way, and
+then reads the claims once more; the others go on when the guest has its disks.
+Until then nothing new is at the address.
 """
 
 from __future__ import annotations
@@ -36,9 +43,14 @@ LOG = logging.getLogger(__name__)
 #: disks.
 _REMEMBERED = 3600
 
-#: How long an answer waits for a disconnect, in seconds: os-brick flushes a
-#: disk before it removes it, but Nova must go on in the end.
+#: How long an answer waits for a disconnect, and a request for a start, in
+#: seconds: os-brick flushes a disk before it removes it, but Nova must go on
+#: in the end.
 _PATIENCE = 300
+
+#: How long a start waits for the answers to requests under way, in seconds:
+#: while Cinder is silent, they may never come.
+_FOR_ANSWERS = 30
 
 
 class Given(NamedTuple):
@@ -70,12 +82,66 @@ class _Answer:
         return answer
 
 
-#: Guards what follows, and is notified at the end of a disconnect.
+#: Guards what follows, and is notified at the end of a disconnect, of a
+#: request and of a start.
 _state = threading.Condition()
 #: By attachment, or by volume if there is none.
 _answers: dict[str, _Answer] = {}
 #: The threads that disconnect, and what.
 _disconnects: list[tuple[int, frozenset[Address]]] = []
+#: The threads that ask Cinder for a connection.
+_requests: list[int] = []
+#: The threads that hold such requests up.
+_starts: list[int] = []
+
+
+@contextlib.contextmanager
+def asking() -> Iterator[None]:
+    """Have this thread ask Cinder for a connection, and remember the answer.
+
+    It begins when no other thread holds requests up.
+    """
+    own = threading.get_ident()
+    with _state:
+        may_ask = _state.wait_for(
+            lambda: not _of_others(_starts), _PATIENCE)
+        _requests.append(own)
+    if not may_ask:
+        LOG.warning(
+            'bdm-cleanup: a guest is still being started with a disk that '
+            'Cinder does not connect; Nova goes on after %d seconds',
+            _PATIENCE)
+    try:
+        yield
+    finally:
+        with _state:
+            _requests.remove(own)
+            _state.notify_all()
+
+
+def hold_up() -> None:
+    """Hold up the requests of other threads until :func:`let_go`.
+
+    Return when what Cinder was asked for before is remembered.
+    """
+    with _state:
+        _starts.append(threading.get_ident())
+        is_over = _state.wait_for(
+            lambda: not _of_others(_requests), _FOR_ANSWERS)
+    if not is_over:
+        LOG.warning(
+            'bdm-cleanup: Nova still waits for the address of a disk of '
+            'another server; it goes on to start this guest after %d seconds',
+            _FOR_ANSWERS)
+
+
+def let_go() -> None:
+    """Have other threads go on, if this one holds them up."""
+    own = threading.get_ident()
+    with _state:
+        while own in _starts:
+            _starts.remove(own)
+        _state.notify_all()
 
 
 def remember(operation: Any, given: Given) -> None:
@@ -177,6 +243,11 @@ def _is_forgotten(answer: _Answer, has_guest: bool) -> bool:
     if answer.alone_since is None:
         answer.alone_since = now
     return now - answer.alone_since >= _REMEMBERED
+
+
+def _of_others(threads: Collection[int]) -> list[int]:
+    own = threading.get_ident()
+    return [thread for thread in threads if thread != own]
 
 
 def _is_being_disconnected(addresses: frozenset[Address]) -> bool:

@@ -239,6 +239,9 @@ class NovaInstance:
                       ) -> contextlib.AbstractContextManager[None]:
         return connections.disconnecting(bdm.addresses)
 
+    def hold_up(self) -> None:
+        connections.hold_up()
+
     def note(self, bdm: facts.Bdm) -> None:
         self.note_connection(self._connection_info(bdm), bdm.volume_id)
 

@@ -17,7 +17,8 @@ from the same rows.
 """
 
 from nova_bdm_cleanup.rules.decision import confirm, judge, Sources
-from nova_bdm_cleanup.rules.disks import not_given
+from nova_bdm_cleanup.rules.disks import not_given, unconnected
 from nova_bdm_cleanup.rules.settling import agreed
 
-__all__ = ('agreed', 'confirm', 'judge', 'not_given', 'Sources')
+__all__ = ('agreed', 'confirm', 'judge', 'not_given', 'Sources',
+           'unconnected')

@@ -141,17 +141,34 @@ def judged(plan: Plan, mappings: Mapping[str, MappingFacts],
             counted_claims(bdm), bdm.uuid in claims.open,
             mapping.elsewhere if mapping else '',
             mapping is None or mapping.is_connected)
-        row = first(ADDRESSES.rows, asked)
-        if row.outcome is Verdict.CONNECTED:
-            return dataclasses.replace(finding, was_open=asked.was_open)
-        words = row.explain(asked)
-        finding = dataclasses.replace(
-            finding, was_open=asked.was_open, address=words)
-        # What Cinder attaches has no other reason.
-        return finding if finding.reason is not Reason.HEALTHY else \
-            dataclasses.replace(finding, reason=Reason.ADDRESS_CLAIMED)
+        words, reason = _words_of(asked), finding.reason
+        if words and reason is Reason.HEALTHY:
+            # What Cinder attaches has no other reason.
+            reason = Reason.ADDRESS_CLAIMED
+        return dataclasses.replace(
+            finding, reason=reason, was_open=asked.was_open, address=words,
+            is_connected=asked.may_be_connected)
 
     return Plan(tuple(map(with_verdict, plan.findings)))
+
+
+def claimed_since(plan: Plan, claims: Claims) -> Plan:
+    """Return the plan with another verdict on some of its disks.
+
+    :param claims: those on the addresses of these disks, which Cinder does not
+        connect
+    """
+    return Plan(tuple(
+        dataclasses.replace(finding, address=_words_of(AddressFacts(
+            claims.others[finding.bdm.uuid], may_be_connected=False)))
+        if finding.bdm is not None and finding.bdm.uuid in claims.others
+        else finding for finding in plan.findings))
+
+
+def _words_of(asked: AddressFacts) -> str:
+    """Return why an address must not be connected; empty if it may be."""
+    row = first(ADDRESSES.rows, asked)
+    return '' if row.outcome is Verdict.CONNECTED else row.explain(asked)
 
 
 def without_cinder(bdms: Iterable[Bdm], claims: Claims,

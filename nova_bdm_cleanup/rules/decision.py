@@ -122,8 +122,8 @@ def confirm(first: Plan, second: Plan) -> Plan:
         if disk is None:
             return finding
         return dataclasses.replace(
-            finding, address=disk.address, was_open=disk.was_open,
-            in_cinder=disk.in_cinder)
+            finding, address=disk.address, is_connected=disk.is_connected,
+            was_open=disk.was_open, in_cinder=disk.in_cinder)
 
     return Plan(tuple(map(confirmed, first.findings)))
 

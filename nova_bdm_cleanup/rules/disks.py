@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 import enum
 
-from nova_bdm_cleanup.rules.facts import Finding, InCinder, Plan
+from nova_bdm_cleanup.rules.facts import Bdm, Finding, InCinder, Plan
 from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.rules.table import first, Row, Table
 
@@ -97,3 +97,12 @@ def not_given(plan: Plan) -> Mapping[str, Finding]:
     """
     return {f.bdm.uuid: f for f in plan.findings
             if f.bdm is not None and fate_of(f) is not Fate.GIVEN}
+
+
+def unconnected(plan: Plan) -> tuple[Bdm, ...]:
+    """Return the disks that are given by an address, although Cinder does not
+    connect them: it may give the address to another server.
+    """
+    return tuple(f.bdm for f in plan.findings
+                 if f.bdm is not None and f.bdm.addresses
+                 and not f.is_connected and fate_of(f) is Fate.GIVEN)

@@ -402,6 +402,9 @@ class Finding:
     obstacle: str = ''
     #: Why the driver must not connect its address.
     address: str = ''
+    #: Cinder connects its volume for the server, so that it gives the address
+    #: to no other one, or it does not tell.
+    is_connected: bool = True
     #: The guest had it open when the operation began.
     was_open: bool = False
     #: How long until every read shows the last changes of its records.

@@ -118,6 +118,7 @@ class Cleaner:
             if plan.due:
                 with self.instance.awaited():
                     plan, begun = self._act(plan)
+        plan = self._claimed_since(plan)
         # Of a removal that has begun, a line of its own says how it ended.
         self.log.plan(plan, begun)
         return self._reported(plan)
@@ -160,6 +161,7 @@ class Cleaner:
         disks = addresses.disks_of(bdms)
         if not disks or not self._filters:
             return Plan()
+        self.instance.hold_up()
         return addresses.without_cinder(
             disks, self._claims(disks, is_silent=True), reason)
 
@@ -240,6 +242,19 @@ class Cleaner:
         reason = self._reason_of(error)
         self.log.skipped(reason, error)
         return plan.withhold(reason)
+
+    def _claimed_since(self, plan: Plan) -> Plan:
+        """Return the plan with a last verdict on the addresses of the disks
+        that are given, and that Cinder does not connect.
+
+        Until the guest has them, Cinder gives this host no address.  All locks
+        of the cleanup are given back: who waits for that may have one.
+        """
+        disks = rules.unconnected(plan) if self._filters else ()
+        if not disks:
+            return plan
+        self.instance.hold_up()
+        return addresses.claimed_since(plan, self._claims(disks))
 
     def _act(self, plan: Plan) -> tuple[Plan, frozenset[Finding]]:
         """Carry a plan out.

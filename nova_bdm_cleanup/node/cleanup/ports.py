@@ -116,6 +116,11 @@ class InstancePort(Protocol):
         What others claim is asked inside it, so that no claim can follow.
         """
 
+    def hold_up(self) -> None:
+        """Have Cinder give no other server an address until the guest has its
+        disks.
+        """
+
     def note(self, bdm: Bdm) -> None:
         """Note that a disk stays connected, for a later start of Nova."""
 

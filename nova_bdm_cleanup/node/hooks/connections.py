@@ -6,40 +6,47 @@ Every attach, boot, swap and move gets the address of a disk from them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator
+import contextlib
 
 from nova_bdm_cleanup.node import connections
-from nova_bdm_cleanup.node.hooks.wrapping import NovaCall
+from nova_bdm_cleanup.node.hooks.wrapping import log_failure, NovaCall
 from nova_bdm_cleanup.openstack.connection_info import addresses_in
 from nova_bdm_cleanup.rules import spelling
 
 
-def remember(call: NovaCall, answer: Mapping[str, Any]) -> None:
+@contextlib.contextmanager
+def remember(call: NovaCall) -> Iterator[None]:
     """Remember the connection of an attachment.
 
-    :param answer: the attachment, as Nova translates it.  One that is only
-        reserved has no connection, and names its server elsewhere
+    Nova translates the answer.  An attachment that is only reserved has no
+    connection, and names its server elsewhere.
     """
-    connection_info = answer['connection_info']
-    connections.remember(call.context, connections.Given(
-        spelling.identifier(connection_info.get('instance') or ''),
-        spelling.identifier(answer['volume_id']),
-        spelling.identifier(answer['id']),
-        addresses_in(connection_info)))
+    with connections.asking():
+        yield
+        with log_failure(None):
+            connection_info = call.answer['connection_info']
+            connections.remember(call.context, connections.Given(
+                spelling.identifier(connection_info.get('instance') or ''),
+                spelling.identifier(call.answer['volume_id']),
+                spelling.identifier(call.answer['id']),
+                addresses_in(connection_info)))
 
 
-def remember_without_attachment(call: NovaCall, answer: Mapping[str, Any]
-                                ) -> None:
+@contextlib.contextmanager
+def remember_without_attachment(call: NovaCall) -> Iterator[None]:
     """Remember a connection in the way of before Queens.
 
-    :param answer: the connection information
+    The answer is the connection information.
     """
-    connections.remember(call.context, connections.Given(
-        '', spelling.identifier(call.arguments['volume_id']), None,
-        addresses_in(answer)))
+    with connections.asking():
+        yield
+        with log_failure(None):
+            connections.remember(call.context, connections.Given(
+                '', spelling.identifier(call.arguments['volume_id']), None,
+                addresses_in(call.answer)))
 
 
-def forget(call: NovaCall, answer: None) -> None:
+def forget(call: NovaCall) -> None:
     """Forget the connection of an attachment, which is deleted now."""
     connections.forget(spelling.identifier(call.arguments['attachment_id']))

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 import contextlib
 
-from nova_bdm_cleanup.node import instance_cleanup
+from nova_bdm_cleanup.node import connections, instance_cleanup
 from nova_bdm_cleanup.node.cleanup import triggers
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger
 from nova_bdm_cleanup.node.hooks.operation import Operation
@@ -36,6 +36,15 @@ def replace_builtin(call: NovaCall) -> Iterator[bool]:
             instance_cleanup.take_out(call.bdms, operation.taken_out)
     # In that mode it fails the reboot as it does without the plugin.
     yield not instance_cleanup.observes()
+
+
+@contextlib.contextmanager
+def let_go(call: NovaCall) -> Iterator[None]:
+    """Hold nobody up after a reboot: the guest has its disks."""
+    try:
+        yield
+    finally:
+        connections.let_go()
 
 
 @contextlib.contextmanager
@@ -70,11 +79,14 @@ def clean_interrupted_move(call: NovaCall) -> Iterator[None]:
 @contextlib.contextmanager
 def _cleaned_up(call: NovaCall, trigger: Trigger) -> Iterator[None]:
     """Clean up, and begin an operation that starts a guest."""
-    operation = Operation(call, trigger)
-    with log_failure(call.instance):
-        operation.clean(call.instance, operation.read_bdms(call.instance))
-    with operation.begun():
-        yield
+    try:
+        operation = Operation(call, trigger)
+        with log_failure(call.instance):
+            operation.clean(call.instance, operation.read_bdms(call.instance))
+        with operation.begun():
+            yield
+    finally:
+        connections.let_go()
 
 
 def _trigger_of_reboot(call: NovaCall) -> Trigger:

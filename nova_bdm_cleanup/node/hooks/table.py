@@ -28,7 +28,7 @@ class Wraps(enum.Enum):
     BEFORE = 'before it'
     #: A context manager, in which the method runs; not if it yields True.
     AROUND = 'around it'
-    #: A function, which is also given what the method returned.
+    #: A function; it does not run if the method has failed.
     AFTER = 'after it'
 
 
@@ -155,8 +155,11 @@ _REMOVES = ('Removes dangling mappings before Nova asks Cinder for new '
             'attachments.')
 _KEEPS = ('The driver disconnects by address: nothing that another server of '
           'the host claims.')
-_REMEMBERS = ('Remembers the address that Cinder gave this host, until a '
-              'guest or a row shows it.')
+_REMEMBERS = ('Remembers the address that Cinder gives this host, until a '
+              'guest or a row shows it. Before, waits until no guest is '
+              'started with a disk that Cinder does not connect.')
+_LETS_GO = ('After it, requests to Cinder for an address wait no longer for '
+            'this guest.')
 
 #: All hooks.  Their order has no meaning.
 HOOKS: Sequence[Hook] = (
@@ -168,6 +171,10 @@ HOOKS: Sequence[Hook] = (
          'start.replace_builtin',
          'Reports in place of it; in ``observe`` mode, before it.',
          callers=(REBOOT.name,), release=NovaRelease.WITH_BUILTIN),
+    Hook(triggers.HARD_REBOOT, REBOOT, Wraps.AROUND, 'start.let_go',
+         _LETS_GO, release=NovaRelease.WITH_BUILTIN),
+    Hook(triggers.SOFT_REBOOT, REBOOT, Wraps.AROUND, 'start.let_go',
+         _LETS_GO, release=NovaRelease.WITH_BUILTIN),
     Hook(triggers.HARD_REBOOT, REBOOT, Wraps.AROUND,
          'start.clean_before_reboot', 'Cleans up before it.',
          release=NovaRelease.WITHOUT_BUILTIN),
@@ -241,11 +248,11 @@ HOOKS: Sequence[Hook] = (
          'the periodic task, and has all instances that Nova resumes '
          'share one time limit. After it, disconnects what had to stay '
          'connected before.'),
-    Hook(None, ATTACHMENT_CREATE, Wraps.AFTER, 'connections.remember',
+    Hook(None, ATTACHMENT_CREATE, Wraps.AROUND, 'connections.remember',
          _REMEMBERS),
-    Hook(None, ATTACHMENT_UPDATE, Wraps.AFTER, 'connections.remember',
+    Hook(None, ATTACHMENT_UPDATE, Wraps.AROUND, 'connections.remember',
          _REMEMBERS),
-    Hook(None, INITIALIZE_CONNECTION, Wraps.AFTER,
+    Hook(None, INITIALIZE_CONNECTION, Wraps.AROUND,
          'connections.remember_without_attachment', _REMEMBERS),
     Hook(None, ATTACHMENT_DELETE, Wraps.AFTER, 'connections.forget',
          'Forgets that address.'),

@@ -30,7 +30,7 @@ _Function = Callable[..., Any]
 _CONTEXTS = ('context', 'ctxt', 'ctx')
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class NovaCall:
     """A call of a wrapped method of Nova."""
 
@@ -39,6 +39,8 @@ class NovaCall:
     arguments: dict[str, Any]
     #: The triggers of the rows that this wrapper is installed for.
     triggers: Sequence[Trigger]
+    #: What the method has returned.
+    answer: Any = None
 
     @property
     def manager(self) -> Any:
@@ -134,11 +136,11 @@ def _wrapped(original: _Function, wrapper: Wrapper,
                 elif (wrapper.wraps is Wraps.AROUND
                         and stack.enter_context(handler(call))):
                     return None
-            result = original(*bound.args, **bound.kwargs)
+            call.answer = original(*bound.args, **bound.kwargs)
             if wrapper.wraps is Wraps.AFTER:
                 with log_failure(bound.arguments.get('instance')):
-                    handler(call, result)
-            return result
+                    handler(call)
+        return call.answer
 
     return call_handler
 

@@ -108,8 +108,7 @@ class AttachedTwiceTest(AddressTestCase):
         self.assertIn('server %s has volume' % self.neighbour.id, line.text)
 
     def test_a_disk_that_a_suspended_guest_seems_to_name_is_given(self):
-        """Since a boot of the host, a name in its domain is another device.
-        """
+        """Since a boot of the host it names another device."""
         self.suspend_neighbour()
         sharing.write_row(
             self.cloud, self.neighbour, self.theirs, target_lun=6)

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import threading
 
+import fixtures
+from nova.virt.libvirt.driver import LibvirtDriver
+
 from nova_bdm_cleanup.node import connections
 from nova_bdm_cleanup.openstack import connection_info
 from nova_bdm_cleanup.tests.cloud import fixture, proxy, recorder
@@ -154,6 +157,53 @@ class WaitTest(ConnectionsTestCase):
         self.cloud.attach(server, volume)
         disconnecting.join(fixture.TIMEOUT)
         self.assertEqual(['disconnected', 'connect'], seen)
+
+
+class StartTest(moving.MoveTestCase):
+    """A guest that is started with a disk that Cinder does not connect."""
+
+    def check_attach_waits(self, server, held, begin):
+        """Check that an attach to a neighbour waits for a start.
+
+        :param held: the step of the start that waits
+        :param begin: begins the start
+        """
+        neighbour = self.healthy_server(root='image', disks=0)
+        volume = self.cloud.volume()
+        begin()
+        held.wait_until_reached()
+        waiting, of_others = threading.Event(), connections._of_others
+
+        def look(threads):
+            waiting.set()
+            return of_others(threads)
+
+        self.useFixture(fixtures.MockPatchObject(
+            connections, '_of_others', look))
+        self.cloud.request(
+            'POST', f'/servers/{neighbour.id}/os-volume_attachments',
+            {'volumeAttachment': {'volumeId': volume}})
+        self.assertTrue(waiting.wait(fixture.TIMEOUT))
+        self.assertEqual(['reserved'], [
+            each.status for each in self.cloud.attachments(volume)])
+        held.end()
+        self.cloud.cinder.wait(volume, 'in-use')
+        self.cloud.wait_until_idle(server)
+
+    def test_attach_waits_for_a_reboot(self):
+        server = self.healthy_server(disks=0)
+        self.cloud.lose_attachment(server, server.root)
+        self.check_attach_waits(
+            server, self.hold(LibvirtDriver, 'reboot'),
+            lambda: self.begin(server, {'reboot': {'type': 'HARD'}}))
+
+    def test_attach_waits_for_a_start(self):
+        server = self.healthy_server(disks=0)
+        self.cloud.stop(server)
+        self.cloud.lose_attachment(server, server.root)
+        self.check_attach_waits(
+            server, self.hold(LibvirtDriver, 'power_on'),
+            lambda: self.begin(server, {'os-start': None}))
 
 
 class MoveTest(ConnectionsTestCase):

@@ -268,13 +268,16 @@ class Volumes:
                           connector: Mapping[str, str] | None = None
                           ) -> dict[str, Any]:
         cinder = self._world.cinder
-        return self._attachment(
-            cinder.create(volume_id, instance_id, connector['host'])
-            if connector else cinder.reserve(volume_id, instance_id))
+        if not connector:
+            return self._attachment(cinder.reserve(volume_id, instance_id))
+        made = cinder.create(volume_id, instance_id, connector['host'])
+        self._world.step(f'gets the address of {volume_id}')
+        return self._attachment(made)
 
     def attachment_update(self, ctx: Any, attachment_id: str,
                           connector: Mapping[str, str]) -> dict[str, Any]:
         self._world.cinder.connect(attachment_id, connector['host'])
+        self._world.step(f'gets the address by {attachment_id}')
         return self._attachment(attachment_id)
 
     def attachment_delete(self, ctx: Any, attachment_id: str) -> None:

@@ -51,13 +51,6 @@ KNOWN_VIOLATIONS: dict[str, KnownViolation] = {
         'nova-compute was killed between the answer of Cinder with an address '
         'and the guest or the row that shows it, and the address is '
         'disconnected'),
-    # Only a disk of which Cinder shows no attachment, and which is given all
-    # the same: it is the root, a limit keeps it, or Cinder does not answer.
-    'taken-after-the-last-question': KnownViolation(
-        ('healthy-disks-stay', 'devices-of-running-guests-stay',
-         'no-address-of-a-running-guest'), properties.TAKEN_LATER,
-        'the guest is given a disk whose address had no claim, and another '
-        'server gets the address before the driver connects it'),
     # The guest gets nothing that it did not have before.
     'open-when-the-operation-began': KnownViolation(
         ('healthy-disks-stay',), properties.OPEN,

@@ -421,8 +421,6 @@ class Harness:
             world, found = self.world, arguments[1]
             world.first_look_failed = False
             local = world.scheduler.current.local
-            local['starts a guest'] = act.__name__ == 'clean'
-            local.pop(properties.TAKEN_LATER, None)
             local[properties.OPEN] = frozenset(
                 number for guest in [world.hosts[world.this_host].guests.get(
                     getattr(found, 'uuid', ''))]
@@ -431,20 +429,6 @@ class Harness:
             return act(*arguments)
 
         return self.with_failures(looking)
-
-    def asking(self, claims: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap the question about claims."""
-        def asking(*arguments: Any) -> Any:
-            world = self.world
-            actor = world.scheduler.current
-            if actor.local.get('starts a guest'):
-                actor.local[properties.TAKEN_LATER] = frozenset(
-                    (a.server, a.number)
-                    for a in world.cinder.attachments.values()
-                    if a.host == world.this_host)
-            return claims(*arguments)
-
-        return asking
 
     def record_kept(self, report: Callable[..., None]) -> Callable[..., None]:
         """Wrap the report about what a cleanup has not removed."""
@@ -532,27 +516,38 @@ class Answers:
         return self._read().values()
 
 
-class Disconnects:
-    """A stand-in for the announced disconnects, by host."""
+class Announced:
+    """A stand-in for a list that ``connections`` has, by host.
 
-    def __init__(self, harness: Harness) -> None:
+    :param name: the name of the lists in the world
+    """
+
+    def __init__(self, harness: Harness, name: str) -> None:
         self._stage = harness
+        self._name = name
 
     def _changed(self) -> list[Any]:
         world = self._stage.world
-        world.changes(f'disconnects of {world.this_host}')
-        return world.disconnects[world.this_host]
+        world.changes(f'{self._name} of {world.this_host}')
+        return self._own()
+
+    def _own(self) -> list[Any]:
+        world = self._stage.world
+        found: list[Any] = getattr(world, self._name)[world.this_host]
+        return found
 
     def append(self, announced: Any) -> None:
         self._changed().append(announced)
 
     def remove(self, announced: Any) -> None:
-        self._changed().remove(announced)
+        # An actor of another process may act here; a kill ends its call, too.
+        if announced in self._own():
+            self._changed().remove(announced)
 
     def __iter__(self) -> Iterator[Any]:
         world = self._stage.world
-        world.reads(f'disconnects of {world.this_host}')
-        return iter(world.disconnects[world.this_host])
+        world.reads(f'{self._name} of {world.this_host}')
+        return iter(self._own())
 
 
 class Condition:
@@ -581,7 +576,7 @@ class Condition:
             finally:
                 scheduler.current = former
 
-        return scheduler.wait('for a disconnect', until, waits_forever=False)
+        return scheduler.wait('for another thread', until, waits_forever=False)
 
 
 class Local:
@@ -648,7 +643,8 @@ def installed_plugin() -> Iterator[Harness]:
         (operation, '_this_thread', Local(harness)),
         (evacuation, '_at_power_off', AtPowerOff(harness)),
         (connections, '_answers', Answers(harness)),
-        (connections, '_disconnects', Disconnects(harness)),
+        *((connections, '_' + name, Announced(harness, name))
+          for name in ('disconnects', 'requests', 'starts')),
         (connections, '_state', Condition(harness)),
         (connections, 'threading', types.SimpleNamespace(
             get_ident=lambda: harness.world.scheduler.current)),
@@ -671,8 +667,6 @@ def installed_plugin() -> Iterator[Harness]:
               (evacuation, '_disconnect_removed'),
               (evacuation, '_disconnect_rows'))),
         (actions, 'claim_on', harness.with_failures(actions.claim_on)),
-        (neighbours.Neighbours, 'claims', harness.asking(
-            neighbours.Neighbours.claims)),
         (_Cleaner, '_report_left',
          harness.record_kept(_Cleaner._report_left)),
         (log_lines.LogLines, 'still_connected',

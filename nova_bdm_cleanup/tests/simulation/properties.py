@@ -29,9 +29,6 @@ OPEN = 'open when the operation began'
 #: The array exports a volume to this host that neither Nova nor Cinder has
 #: there.
 LEFT_EXPORT = 'export without a record'
-#: Another server got the address after the last question about it, and before
-#: the driver starts the guest.
-TAKEN_LATER = 'taken after the last question'
 #: Reads of Cinder lag, and the clock of the host is ahead.
 AHEAD = 'ahead while reads lag'
 
@@ -158,12 +155,9 @@ def _situation(world: World, other: str, number: int) -> str:
         return FORGOTTEN
     if actor is None or actor.is_cleaning:
         return ''
-    if (world.first_look_failed and number in actor.local.get(OPEN, ())
-            and other not in world.users(world.this_host, number)):
-        return OPEN
-    asked = actor.local.get(TAKEN_LATER)
-    return TAKEN_LATER if (
-        asked is not None and (other, number) not in asked) else ''
+    return OPEN if (
+        world.first_look_failed and number in actor.local.get(OPEN, ())
+        and other not in world.users(world.this_host, number)) else ''
 
 
 def check_opened_disk(world: World, host: str, server: str,

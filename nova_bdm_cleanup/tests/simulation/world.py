@@ -52,7 +52,7 @@ _AGES = (MAX_LAG, datetime.timedelta(minutes=5), datetime.timedelta(hours=1))
 _NOT_IN_FINGERPRINT = (
     'scheduler', 'reads', 'changes', 'cinder', 'rows', 'actions', 'entries',
     'locks', 'now', 'migration_records', 'at_power_off', 'answers',
-    'disconnects')
+    'disconnects', 'requests', 'starts')
 
 
 @dataclasses.dataclass
@@ -262,10 +262,13 @@ class World:
         #: A disk cannot be removed, a call failed, or another operation is in
         #: progress: the plugin may keep a dangling mapping.
         self.may_keep = False
-        #: What Cinder gave each host in operations, and the disconnects that
-        #: are announced: the memory of ``node.connections``.
+        #: What Cinder gave each host in operations, the disconnects that are
+        #: announced, and who asks for a connection or holds that up: the
+        #: memory of ``node.connections``.
         self.answers: dict[str, dict[str, Any]] = {HERE: {}, THERE: {}}
         self.disconnects: dict[str, list[Any]] = {HERE: [], THERE: []}
+        self.requests: dict[str, list[Any]] = {HERE: [], THERE: []}
+        self.starts: dict[str, list[Any]] = {HERE: [], THERE: []}
         #: What the nova-computes disconnect once a guest is off, by host.
         self.at_power_off: dict[str, dict[str, Callable[[], None]]] = {
             HERE: {}, THERE: {}}
@@ -470,7 +473,9 @@ class World:
             sorted(self.locks), list(map(sorted, self.at_power_off.values())),
             [[(a.given, a.operation() is None) for a in answers.values()]
              for answers in self.answers.values()],
-            [len(found) for found in self.disconnects.values()],
+            [len(found) for announced in (
+                self.disconnects, self.requests, self.starts)
+             for found in announced.values()],
             [sorted(map(str, value)) if isinstance(value, set) else value
              for name, value in vars(self).items()
              if name not in _NOT_IN_FINGERPRINT]))
@@ -679,7 +684,8 @@ class World:
             for _, unit in a.given.addresses
             if not self._is_shown(a.given.server, int(unit)))
         self.answers[HERE].clear()
-        self.disconnects[HERE].clear()
+        for announced in (self.disconnects, self.requests, self.starts):
+            announced[HERE].clear()
         self.is_up = False
         self.unchecked_volumes |= self.in_operation
         self.in_operation.clear()

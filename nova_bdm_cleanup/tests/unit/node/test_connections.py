@@ -38,7 +38,8 @@ class ConnectionsTestCase(base.TestCase):
     def setUp(self):
         super().setUp()
         self.operation = Operation()
-        for name, empty in (('_answers', {}), ('_disconnects', [])):
+        for name, empty in (('_answers', {}), ('_disconnects', []),
+                            ('_requests', []), ('_starts', [])):
             self.useFixture(fixtures.MockPatchObject(
                 connections, name, empty))
 
@@ -174,21 +175,21 @@ class _Condition(threading.Condition):
         return super().wait(timeout)
 
 
-class DisconnectTest(ConnectionsTestCase):
-    """A check and its disconnect, and Cinder's answer in between."""
+class WaitTestCase(ConnectionsTestCase):
+    """Base class: another thread that has to wait."""
 
     def setUp(self):
         super().setUp()
-        self.answered = threading.Event()
+        self.is_over = threading.Event()
         self.state = _Condition()
         self.useFixture(fixtures.MockPatchObject(
             connections, '_state', self.state))
 
-    def answer(self, *addresses):
-        """Have Cinder answer in another thread, which is returned."""
+    def begin(self, act):
+        """Act in another thread, which is returned."""
         def run():
-            self.remember(*addresses)
-            self.answered.set()
+            act()
+            self.is_over.set()
 
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
@@ -196,8 +197,20 @@ class DisconnectTest(ConnectionsTestCase):
         return thread
 
     def wait_until_waiting(self):
-        """Wait until the other thread waits for the end of a disconnect."""
+        """Wait until the other thread waits."""
         self.assertTrue(self.state.waits.acquire(timeout=TIMEOUT))
+
+    def check_over(self, thread):
+        thread.join(TIMEOUT)
+        self.assertTrue(self.is_over.is_set())
+
+
+class DisconnectTest(WaitTestCase):
+    """A check and its disconnect, and Cinder's answer in between."""
+
+    def answer(self, *addresses):
+        """Have Cinder answer in another thread, which is returned."""
+        return self.begin(lambda: self.remember(*addresses))
 
     def test_answer_waits_for_the_disconnect_of_its_address(self):
         with connections.disconnecting(frozenset([FIRST, ('iqn.b', '7')])):
@@ -205,9 +218,8 @@ class DisconnectTest(ConnectionsTestCase):
             self.wait_until_waiting()
             # A check that begins now finds it.
             self.assertEqual(1, len(under_way(())))
-            self.assertFalse(self.answered.is_set())
-        thread.join(TIMEOUT)
-        self.assertTrue(self.answered.is_set())
+            self.assertFalse(self.is_over.is_set())
+        self.check_over(thread)
 
     def test_answer_waits_for_the_last_of_two_disconnects(self):
         with connections.disconnecting(frozenset([FIRST])):
@@ -215,14 +227,12 @@ class DisconnectTest(ConnectionsTestCase):
                 thread = self.answer(FIRST)
                 self.wait_until_waiting()
             self.wait_until_waiting()
-            self.assertFalse(self.answered.is_set())
-        thread.join(TIMEOUT)
-        self.assertTrue(self.answered.is_set())
+            self.assertFalse(self.is_over.is_set())
+        self.check_over(thread)
 
     def test_answer_does_not_wait_for_other_addresses(self):
         with connections.disconnecting(frozenset([SECOND])):
-            self.answer(FIRST).join(TIMEOUT)
-            self.assertTrue(self.answered.is_set())
+            self.check_over(self.answer(FIRST))
 
     def test_a_thread_does_not_wait_for_itself(self):
         with connections.disconnecting(frozenset([FIRST])):
@@ -231,8 +241,7 @@ class DisconnectTest(ConnectionsTestCase):
 
     def test_a_disconnect_that_fails_is_over(self):
         self.assertRaises(ZeroDivisionError, self.fail_to_disconnect)
-        self.answer(FIRST).join(TIMEOUT)
-        self.assertTrue(self.answered.is_set())
+        self.check_over(self.answer(FIRST))
 
     def fail_to_disconnect(self):
         with connections.disconnecting(frozenset([FIRST])):
@@ -242,11 +251,95 @@ class DisconnectTest(ConnectionsTestCase):
         self.useFixture(fixtures.MockPatchObject(
             connections, '_PATIENCE', 0))
         with connections.disconnecting(frozenset([FIRST])):
-            self.answer(FIRST).join(TIMEOUT)
-            self.assertTrue(self.answered.is_set())
+            self.check_over(self.answer(FIRST))
         self.assertIn('is still being disconnected; Nova goes on',
                       self.log.output)
         self.assertNotIn('iqn', self.log.output)
+
+
+class StartTest(WaitTestCase):
+    """A start with a disk that Cinder does not connect."""
+
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(connections.let_go)
+
+    def ask(self):
+        """Have Cinder give an address, and remember it."""
+        with connections.asking():
+            self.remember(FIRST)
+
+    def test_request_waits_until_the_guest_has_its_disks(self):
+        connections.hold_up()
+        thread = self.begin(self.ask)
+        self.wait_until_waiting()
+        self.assertEqual((), connections.given())
+        connections.let_go()
+        self.check_over(thread)
+        self.assertEqual(1, len(connections.given()))
+
+    def test_request_waits_for_the_last_of_two_starts(self):
+        """No start waits for another one."""
+        held, end = threading.Event(), threading.Event()
+
+        def start():
+            connections.hold_up()
+            held.set()
+            end.wait(TIMEOUT)
+            connections.let_go()
+
+        connections.hold_up()
+        other = threading.Thread(target=start, daemon=True)
+        other.start()
+        self.addCleanup(other.join, TIMEOUT)
+        self.addCleanup(end.set)
+        self.assertTrue(held.wait(TIMEOUT))
+        thread = self.begin(self.ask)
+        self.wait_until_waiting()
+        connections.let_go()
+        self.wait_until_waiting()
+        self.assertFalse(self.is_over.is_set())
+        end.set()
+        self.check_over(thread)
+
+    def test_start_waits_for_the_answer_to_a_request(self):
+        with connections.asking():
+            thread = self.begin(connections.hold_up)
+            self.wait_until_waiting()
+            self.remember(FIRST)
+            self.assertFalse(self.is_over.is_set())
+        self.check_over(thread)
+        self.assertEqual(1, len(connections.given()))
+
+    def test_request_that_fails_is_over(self):
+        self.assertRaises(ZeroDivisionError, self.fail_to_ask)
+        self.check_over(self.begin(connections.hold_up))
+
+    def fail_to_ask(self):
+        with connections.asking():
+            raise ZeroDivisionError
+
+    def test_a_thread_does_not_wait_for_itself(self):
+        connections.hold_up()
+        with connections.asking():
+            connections.hold_up()
+
+    def test_a_thread_holds_up_nobody_after_its_end(self):
+        connections.hold_up()
+        connections.hold_up()
+        connections.let_go()
+        connections.let_go()
+        self.check_over(self.begin(self.ask))
+
+    def test_nobody_waits_for_ever(self):
+        for name in ('_PATIENCE', '_FOR_ANSWERS'):
+            self.useFixture(fixtures.MockPatchObject(connections, name, 0))
+        connections.hold_up()
+        self.check_over(self.begin(self.ask))
+        self.assertIn('a guest is still being started', self.log.output)
+        with connections.asking():
+            self.check_over(self.begin(connections.hold_up))
+        self.assertIn('it goes on to start this guest', self.log.output)
 
 
 class SequenceTest(base.TestCase):

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import testscenarios
 
+from nova_bdm_cleanup import rules
 from nova_bdm_cleanup.rules import addresses, facts, mappings, table
 from nova_bdm_cleanup.rules.addresses import AddressFacts, Verdict
-from nova_bdm_cleanup.rules.facts import Action, Claim, Claimant, Claims
+from nova_bdm_cleanup.rules.facts import Action, Claim, Claimant, Claims, Plan
 from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.rules.world import World
 from nova_bdm_cleanup.tests.unit import base, make
@@ -258,6 +259,36 @@ class TwiceTest(base.TestCase):
         for other in ({'attachment_id': 'attachment-2'},
                       {'volume_id': 'volume-2'}):
             self.assertEqual([], self.given(*self.pair(), **other))
+
+
+class ClaimedSinceTest(base.TestCase):
+    """A later question about the disks that Cinder does not connect."""
+
+    ROOT = make.snapshot([make.bdm(boot_index=0)],
+                         [make.volume(status='available')], roots=())
+
+    def test_only_disks_that_are_given_are_asked_about(self):
+        reserved = make.attachment(status='reserved', connected=False)
+        for seen, claims, disks in (
+                (self.ROOT, {}, ['bdm-1']),
+                (self.ROOT, {'others': claimed()}, []),
+                (HEALTHY, {}, []),
+                (DANGLING, {}, []),
+                (make.snapshot([make.bdm()], [make.volume()], [reserved]), {},
+                 ['bdm-1'])):
+            self.assertEqual(disks, [bdm.uuid for bdm in rules.unconnected(
+                applied(seen, **claims))])
+
+    def test_any_claim_takes_such_a_disk(self):
+        plan = applied(self.ROOT)
+        for claimant in Claimant:
+            finding, = addresses.claimed_since(
+                plan, Claims(claimed(claimant))).findings
+            self.assertIn(str(make.claim(claimant)), finding.address)
+            self.assertEqual({'bdm-1'}, {*rules.not_given(Plan((finding,)))})
+        for others in ({}, {'bdm-1': ()}, claimed(uuid='bdm-2')):
+            self.assertEqual(
+                plan, addresses.claimed_since(plan, Claims(others)))
 
 
 class WithoutCinderTest(base.TestCase):

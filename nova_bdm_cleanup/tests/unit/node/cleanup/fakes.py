@@ -311,6 +311,10 @@ class Host(InstancePort):
         finally:
             self._world.announced.discard(bdm.volume_id)
 
+    def hold_up(self) -> None:
+        with self._world.call('hold-up'):
+            pass
+
     def note(self, bdm: facts.Bdm) -> None:
         with self._world.call('note', bdm.volume_id or ''):
             self._world.noted.add(bdm.volume_id)

@@ -947,6 +947,33 @@ class AddressTest(CleanerTestCase):
             self.assertEqual([*asked, *again], [
                 call for call in world.calls if 'report' not in call])
 
+    def test_what_cinder_gave_after_the_last_look_is_not_given(self):
+        for values, limit in (({'boot_index': 0}, {}),
+                              ({}, {'max_removals_per_hour': 0})):
+            world = world_of([disk(1, **values)], [free(1)])
+            self.assertEqual(frozenset(), self.clean(world, **limit))
+            self.assertEqual(
+                ['hold-up', 'claims'],
+                [call for call in world.calls if 'report' not in call][-2:])
+            world.meanwhile['hold-up'] = (
+                lambda world=world: world.neighbours.add('volume-1'))
+            self.assertEqual({'bdm-1'}, self.clean(world, **limit))
+            self.assertEqual([], world.changes)
+
+    def test_without_an_answer_cinder_gives_nothing_meanwhile(self):
+        world = world_of([disk(1)], [volume(1)], [record(1)], failing={
+            'look': errors.Unreachable('no route')})
+        world.meanwhile['hold-up'] = lambda: world.neighbours.add('volume-1')
+        self.assertEqual({'bdm-1'}, self.clean(world))
+
+    def test_nobody_is_held_up_without_such_a_disk(self):
+        for world in (world_of([disk(1)], [volume(1)], [record(1)]),
+                      world_of([disk(1, addresses=frozenset(), boot_index=0)],
+                               [free(1)]),
+                      world_of([disk(1)], [free(1)])):
+            self.clean(world)
+            self.assertNotIn('hold-up', world.calls)
+
     def test_disk_not_connected_has_an_event(self):
         world = broken(failing={'look': errors.Unreachable('no route')})
         self.clean(world)

@@ -60,7 +60,7 @@ class WrapperTest(base.TestCase):
         self.addCleanup(patcher.stop)
 
     def _handler_of(self, wrapper: Wrapper) -> Any:
-        def note(call: NovaCall, *result: Any) -> None:
+        def note(call: NovaCall) -> None:
             self.ran.append((wrapper.handler, frozenset(call.arguments)))
             if wrapper.method == table.BLOCK_DEVICE_INFO:
                 # The first handler reads them; the others reuse them.
@@ -188,20 +188,34 @@ class WrapperTest(base.TestCase):
 
     def test_handler_after_a_method_is_given_its_result(self) -> None:
         seen: list[Any] = []
-        self.patch(wrapping, 'handler_of', lambda wrapper: lambda *given:
-                   seen.append(given))
+        self.patch(wrapping, 'handler_of', lambda wrapper: seen.append)
         owners = self.wrapped([Wrapper(
             table.ATTACHMENT_UPDATE, Wraps.AFTER, 'handler', [])])
         got = owners[table.VOLUME_API].attachment_update('c', 'a', (), {})
-        (call, result), = seen
-        self.assertIs(got, result)
+        call, = seen
+        self.assertIs(got, call.answer)
         self.assertEqual(('c', 'a'),
                          (call.context, call.arguments['attachment_id']))
 
+    def test_handler_around_a_method_is_given_its_result_at_the_end(
+            self) -> None:
+        seen: list[Any] = []
+
+        @contextlib.contextmanager
+        def around(call: NovaCall) -> Iterator[None]:
+            seen.append(call.answer)
+            yield
+            seen.append(call.answer)
+
+        self.patch(wrapping, 'handler_of', lambda wrapper: around)
+        owners = self.wrapped([Wrapper(
+            table.ATTACHMENT_UPDATE, Wraps.AROUND, 'handler', [])])
+        got = owners[table.VOLUME_API].attachment_update('c', 'a', (), {})
+        self.assertEqual([None, got], seen)
+
     def test_handler_after_a_method_does_not_run_if_that_fails(self) -> None:
         ran: list[Any] = []
-        self.patch(wrapping, 'handler_of', lambda wrapper: lambda *given:
-                   ran.append(given))
+        self.patch(wrapping, 'handler_of', lambda wrapper: ran.append)
 
         def fail(self: Any, ctx: Any) -> None:
             raise ZeroDivisionError
