@@ -85,6 +85,9 @@ class Cinder:
     #: The last answer about a witness; None: not asked yet.
     _witness: facts.WitnessAnswer | None = None
 
+    #: The last look has shown a volume of the server: it is no other Cinder.
+    _has_shown = False
+
     def __init__(self, api: Api) -> None:
         self._api = api
 
@@ -127,7 +130,11 @@ class Cinder:
                     raise
                 raise self._hidden() from exc
 
-        return self._api.in_time('asking Cinder', ask)
+        self._has_shown = False
+        found = self._api.in_time('asking Cinder', ask)
+        self._has_shown = any(
+            found.volumes.get(b.volume_id or '') for b in bdms)
+        return found
 
     def missing_rule(self) -> str | None:
         """Return a rule of Cinder's policy that keeps answers from these
@@ -206,6 +213,9 @@ class Cinder:
                addresses: frozenset[facts.Address]) -> bool:
         """Return whether a row names an address that its server lacks here.
 
+        A Cinder that knows neither the volume nor one that must exist may be
+        that of another region: it denies nothing.
+
         :param claim: the row
         :param addresses: what it names on the host; empty: the volume
         """
@@ -217,13 +227,14 @@ class Cinder:
                 addresses: frozenset[facts.Address]) -> bool:
         named = self.attachment(claim.attachment_id) \
             if claim.attachment_id else None
-        if claim.attachment_id and named is None:
-            return True
         if named is not None and addresses and named.addresses \
                 and not named.addresses & addresses:
             return True
         volume = self.volume(claim.volume_id or '')
         if volume is None:
+            return self._has_shown or (
+                self._witness is facts.WitnessAnswer.KNOWN)
+        if claim.attachment_id and named is None:
             return True
         if named is not None:
             there = volume.host_of(named.id)

@@ -548,7 +548,7 @@ class DeniesTest(CinderTestCase):
 
     def setUp(self):
         super().setUp()
-        self.healthy(1)
+        self.bdms = self.healthy(1)
         self.volume = self.cloud.volumes['volume-1']
         self.connect(target_iqns=['iqn.1', 'iqn.2'], target_luns=[1, 1])
 
@@ -556,9 +556,14 @@ class DeniesTest(CinderTestCase):
         self.cloud.attachments['attachment-1']['connection_info'] = (
             connection_info)
 
-    def denies(self, attachment_id='attachment-1', server=make.SERVER):
+    def denies(self, attachment_id='attachment-1', server=make.SERVER,
+               asked=None):
+        """Return whether a Cinder denies it.
+
+        :param asked: the Cinder, if it was asked before
+        """
         self.cloud.requests.clear()
-        return self.cinder().denies(
+        return (asked or self.cinder()).denies(
             make.claim(facts.Claimant.ROW, server=server,
                        volume_id='volume-1', attachment_id=attachment_id),
             make.HOST, self.ADDRESSES)
@@ -572,7 +577,20 @@ class DeniesTest(CinderTestCase):
     def test_an_attachment_that_is_gone_denies_it(self):
         del self.cloud.attachments['attachment-1']
         self.assertIs(True, self.denies())
-        self.assertEqual(['GET /attachments/attachment-1'], self.cloud.paths)
+        self.assertEqual(
+            ['GET /attachments/attachment-1', 'GET /volumes/volume-1'],
+            self.cloud.paths)
+
+    def test_a_cinder_that_knows_neither_denies_nothing(self):
+        """It may be that of another region."""
+        self.cloud.attachments.clear()
+        self.cloud.volumes.clear()
+        asked = self.cinder()
+        for attachment_id in ('attachment-1', None):
+            for _ in range(2):
+                self.assertIs(False, self.denies(attachment_id, asked=asked))
+                asked.look(make.SERVER, self.bdms)
+                asked.witness(['volume-7'])
 
     def test_only_other_addresses_deny_it(self):
         for values, expected in (
@@ -621,9 +639,21 @@ class DeniesTest(CinderTestCase):
             self.assertIs(False, self.denies(), status)
 
     def test_a_volume_that_is_gone_denies_it(self):
+        """Another one, of the server itself, shows that it is this Cinder."""
+        bdms = self.healthy(1, start=2)
         del self.cloud.volumes['volume-1']
-        for attachment_id in ('attachment-1', None):
-            self.assertIs(True, self.denies(attachment_id))
+        for prove in (lambda asked: asked.look(make.SERVER, bdms),
+                      lambda asked: asked.witness(['volume-2'])):
+            asked = self.cinder()
+            prove(asked)
+            for attachment_id in ('attachment-1', None):
+                self.assertIs(True, self.denies(attachment_id, asked=asked))
+        # The next look does not show one.
+        asked = self.cinder()
+        asked.look(make.SERVER, bdms)
+        del self.cloud.volumes['volume-2']
+        asked.look(make.SERVER, bdms)
+        self.assertIs(False, self.denies(asked=asked))
 
     def test_before_queens_the_list_of_the_volume_tells(self):
         for server, status, entries, expected in (
