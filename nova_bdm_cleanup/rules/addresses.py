@@ -147,7 +147,8 @@ def judged(plan: Plan, mappings: Mapping[str, MappingFacts],
             reason = Reason.ADDRESS_CLAIMED
         return dataclasses.replace(
             finding, reason=reason, was_open=asked.was_open, address=words,
-            is_connected=asked.may_be_connected)
+            is_out_of_date=bool(asked.elsewhere and not asked.claims),
+            is_connected=asked.may_be_connected and not asked.elsewhere)
 
     return Plan(tuple(map(with_verdict, plan.findings)))
 

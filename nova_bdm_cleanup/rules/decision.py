@@ -122,8 +122,9 @@ def confirm(first: Plan, second: Plan) -> Plan:
         if disk is None:
             return finding
         return dataclasses.replace(
-            finding, address=disk.address, is_connected=disk.is_connected,
-            was_open=disk.was_open, in_cinder=disk.in_cinder)
+            finding, address=disk.address, was_open=disk.was_open,
+            is_out_of_date=disk.is_out_of_date, in_cinder=disk.in_cinder,
+            is_connected=disk.is_connected)
 
     return Plan(tuple(map(confirmed, first.findings)))
 

@@ -402,6 +402,8 @@ class Finding:
     obstacle: str = ''
     #: Why the driver must not connect its address.
     address: str = ''
+    #: Only because Cinder connects it elsewhere: nobody claims it.
+    is_out_of_date: bool = False
     #: Cinder connects its volume for the server, so that it gives the address
     #: to no other one, or it does not tell.
     is_connected: bool = True

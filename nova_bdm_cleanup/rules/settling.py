@@ -48,12 +48,14 @@ def agreed(before: Plan, after: Plan) -> Plan:
 
 
 def _is_against_disk(finding: Finding) -> bool:
-    return finding.is_due or finding.in_cinder is not InCinder.ATTACHED
+    return (finding.is_due or finding.is_out_of_date
+            or finding.in_cinder is not InCinder.ATTACHED)
 
 
 def _verdict(finding: Finding) -> tuple[object, ...]:
     return (finding.bdm and finding.bdm.uuid, finding.attachment_id,
-            finding.reason, finding.action, finding.in_cinder)
+            finding.reason, finding.action, finding.in_cinder,
+            finding.is_out_of_date)
 
 
 def _changes(volume_id: str | None, snapshot: facts.Snapshot

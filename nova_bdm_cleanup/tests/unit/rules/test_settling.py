@@ -101,6 +101,13 @@ class KeptTest(base.TestCase):
             status='deleting', updated_at=YOUNG), attachments=()), 7, False),
         ('a volume in use by nobody', seen(volume=make.volume(
             updated_at=YOUNG), attachments=()), 7, False),
+        ('Cinder connects it to another host', seen(volume=make.volume(
+            updated_at=YOUNG, attached_to=(make.attached_to(
+                host=make.OTHER_HOST),))), 7, False),
+        ('Cinder connects it by another address', seen(
+            volume=make.volume(updated_at=OLD), attachments=[young(
+                OWN, attached_at=YOUNG,
+                addresses=make.addresses('volume-9'))]), 7, False),
         ('it is the root disk', seen(
             young(BDM, boot_index=0), young(AVAILABLE, updated_at=YOUNG),
             ()), 7, True),
@@ -145,6 +152,15 @@ class AgreedTest(base.TestCase):
             self.assertFalse(plan.settles_in)
             self.assertTrue(plan.due)
 
+    def test_another_address_is_another_verdict(self):
+        moved = seen(volume=make.volume(updated_at=YOUNG, attached_to=(
+            make.attached_to(host=make.OTHER_HOST),)))
+        here = seen(volume=make.volume(updated_at=YOUNG))
+        for before, seconds in ((here, 7), (moved, 0)):
+            self.assertEqual(
+                datetime.timedelta(seconds=seconds), rules.agreed(
+                    make.judge(before), make.judge(moved)).settles_in)
+
     def test_another_verdict_is_not_settled(self):
         for before in (facts.Plan(), self.look(status='error'),
                        self.look(young(BDM, attachment_id='attachment-9')),
@@ -185,6 +201,13 @@ class NothingIsAgainstADiskTest(base.TestCase):
                               settle_time=datetime.timedelta(0)))
         self.assertTrue(plan.due)
         self.assertFalse(plan.settles_in)
+
+    def test_a_claimed_address_is_not_given_although_it_is_out_of_date(self):
+        plan = make.judge(
+            seen(volume=make.volume(updated_at=YOUNG, attached_to=(
+                make.attached_to(host=make.OTHER_HOST),))),
+            facts.Claims({'bdm-1': (make.claim(),)}))
+        self.assertEqual(['bdm-1'], [*rules.not_given(plan)])
 
     def test_a_claimed_address_is_not_waited_for(self):
         """Check that no record makes a disk another's for a moment only."""
