@@ -43,6 +43,10 @@ LOG = logging.getLogger(__name__)
 #: disks.
 _REMEMBERED = 3600
 
+#: How many answers are remembered where nobody asks for them.  A host has
+#: fewer disks, and guests and rows show the oldest.
+_MOST = 4096
+
 #: How long an answer waits for a disconnect, and a request for a start, in
 #: seconds: os-brick flushes a disk before it removes it, but Nova must go on
 #: in the end.
@@ -160,6 +164,8 @@ def remember(operation: Any, given: Given) -> None:
             return
         # First of all, so that a check that has not begun finds it.
         _answers[key] = _Answer.in_operation(given, operation)
+        for oldest, _ in list(_answers.items())[:-_MOST]:
+            del _answers[oldest]
         is_over = _state.wait_for(
             lambda: not _is_being_disconnected(given.addresses), _PATIENCE)
     if not is_over:

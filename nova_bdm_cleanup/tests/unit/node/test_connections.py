@@ -102,6 +102,14 @@ class RememberTest(ConnectionsTestCase):
         self.remember()
         self.assertEqual((), under_way(()))
 
+    def test_the_last_answers_are_remembered_if_nobody_asks(self):
+        self.useFixture(fixtures.MockPatchObject(connections, '_MOST', 2))
+        for number in '1213':
+            self.remember(('iqn.array', number), attachment=number,
+                          volume=number)
+        self.assertEqual(['1', '3'], [
+            each.volume_id for each in connections.given()])
+
     def test_answer_without_attachment_is_shown_by_any_server(self):
         """Cinder's API of before Queens does not tell the server."""
         answer = self.remember(FIRST, server='', attachment=None)
