@@ -8,7 +8,7 @@ run``, or with ``--search`` to the search::
 
     python3 tools/run_tests.py
     python3 tools/run_tests.py --unit -- unit.rules
-    python3 tools/run_tests.py --functional 26 -- --concurrency 1
+    python3 tools/run_tests.py --functional 26 --workers 1
     python3 tools/run_tests.py --functional latest
     python3 tools/run_tests.py --combinations 34
     python3 tools/run_tests.py --moves 34
@@ -57,6 +57,7 @@ LATEST_NOVA = f'nova>={NEWEST_NOVA}.0.0.0rc1'
 #: What stands for it on the command line.
 LATEST = 'latest'
 FOLLOWER = ROOT / 'tools' / 'follow_tests.py'
+WORKERS = ROOT / 'tools' / 'test_workers.py'
 #: How long tests that are interrupted may take, in seconds.
 GRACE = 15.0
 
@@ -77,19 +78,21 @@ class Result:
         return not self.code and not self.failed and self.passed > 0
 
 
-def unit(python: str, arguments: list[str]) -> Result:
+def unit(python: str, workers: int | None, arguments: list[str]) -> Result:
     """Run the unit tests in a virtual environment of some interpreter."""
-    return _stestr('unit', unit_environment(python), UNIT, arguments, {})
+    return _stestr('unit', unit_environment(python), UNIT,
+                   workers or os.cpu_count() or 1, arguments, {})
 
 
-def functional(nova: str, threads: bool, arguments: list[str],
-               tests: str = FUNCTIONAL) -> Result:
+def functional(nova: str, threads: bool, workers: int | None,
+               arguments: list[str], tests: str = FUNCTIONAL) -> Result:
     """Run the functional tests with one Nova.
 
     :param nova: its major version; ``latest``: the newest on the index, with
         the newest of all else that pip finds for it
     :param threads: have Nova use native threads and not eventlet; only
         Nova 34 and later can
+    :param workers: how many processes run tests; by default as is best
     :param arguments: more arguments for ``stestr run``
     :param tests: others that need a Nova, instead of these
     """
@@ -101,12 +104,11 @@ def functional(nova: str, threads: bool, arguments: list[str],
         nova = _show_versions(python)
     else:
         python = environments.interpreter(f'nova-{nova}')
-    # Each worker has a Nova and a Cinder of its own in its memory, and one of
-    # them waits for the other.
-    workers = min(4, 1 + (os.cpu_count() or 1))
     return _stestr(
         f'{pathlib.Path(tests).name} with Nova {nova}', python, tests,
-        [f'--concurrency={workers}', *arguments],
+        # Each worker has a Nova and a Cinder of its own in its memory, and
+        # one of them waits for the other.
+        workers or min(4, 1 + (os.cpu_count() or 1)), arguments,
         {'OS_NOVA_DISABLE_EVENTLET_PATCHING': 'true' if threads else 'false',
          # Nova's own deprecations are not ours to mend.
          'PYTHONWARNINGS': 'ignore'})
@@ -193,12 +195,13 @@ def _run(command: list[str]) -> str:
     return done.stdout
 
 
-def _stestr(title: str, python: pathlib.Path, tests: str,
+def _stestr(title: str, python: pathlib.Path, tests: str, workers: int,
             arguments: list[str], variables: dict[str, str]) -> Result:
-    # stestr's workers run what PYTHON names, if it is set.
+    # stestr's only worker is what PYTHON names, with as many below it.
     code, counts = _child(
         [str(python), str(FOLLOWER), title, '--test-path', tests, 'run',
-         '--subunit', *arguments], {**variables, 'PYTHON': str(python)})
+         '--subunit', '--concurrency=1', *arguments],
+        {**variables, 'PYTHON': f'{python} {WORKERS} {workers}'})
     return Result(title, **json.loads(counts or '{}'), code=code)
 
 
@@ -255,6 +258,9 @@ def _arguments() -> argparse.Namespace:
                         help='have Nova use native threads, not eventlet')
     parser.add_argument('--python', default=sys.executable,
                         help='the interpreter for the unit tests (this one)')
+    parser.add_argument('--workers', metavar='N', type=int,
+                        help='how many processes run tests at a time; the '
+                        'search has --processes')
     parser.add_argument('stestr', nargs='*', metavar='-- ARGUMENT',
                         help='more arguments for "stestr run"')
     return parser.parse_args()
@@ -263,23 +269,26 @@ def _arguments() -> argparse.Namespace:
 def _suites(arguments: argparse.Namespace) -> Iterator[
         Callable[[], Result]]:
     """Yield the suites that are asked for, or those of the main command."""
-    rest = arguments.stestr
+    rest, workers = arguments.stestr, arguments.workers
     whole = _is_whole(arguments)
     if arguments.unit or whole:
-        yield lambda: unit(arguments.python, rest)
+        yield lambda: unit(arguments.python, workers, rest)
     if arguments.search or whole:
         yield lambda: search(rest if arguments.search else [])
     if arguments.functional is not None or whole:
         yield lambda: functional(
-            arguments.functional or NEWEST_NOVA, arguments.threads, rest)
+            arguments.functional or NEWEST_NOVA, arguments.threads, workers,
+            rest)
     if arguments.combinations is not None:
         yield lambda: functional(
-            arguments.combinations, arguments.threads, rest, COMBINATIONS)
+            arguments.combinations, arguments.threads, workers, rest,
+            COMBINATIONS)
     if arguments.moves is not None:
         yield lambda: functional(
-            arguments.moves, arguments.threads, rest, MOVES)
+            arguments.moves, arguments.threads, workers, rest, MOVES)
     if arguments.rig:
-        yield lambda: functional(NEWEST_NOVA, arguments.threads, rest, RIG)
+        yield lambda: functional(
+            NEWEST_NOVA, arguments.threads, workers, rest, RIG)
 
 
 def _is_whole(arguments: argparse.Namespace) -> bool:

@@ -32,6 +32,7 @@ from keystoneauth1 import loading as ks_loading
 from nova import context as nova_context, objects, service_auth
 from nova.api import wsgi
 import nova.api.auth
+import nova.api.openstack.compute  # noqa: F401 (before workers are forked)
 import nova.config
 from nova.db.api import api as api_db
 from nova.tests.fixtures import libvirt as fake_libvirt

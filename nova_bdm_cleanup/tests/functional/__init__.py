@@ -25,5 +25,5 @@ def in_order_of_clouds(tests: unittest.TestSuite) -> unittest.TestSuite:
 
 
 def _cloud_of(test: unittest.TestCase | unittest.TestSuite) -> str:
-    arguments = getattr(test, 'cloud_arguments', None)
-    return repr(arguments()) if arguments else ''
+    name = getattr(test, 'cloud_name', None)
+    return name() if name else ''

@@ -57,6 +57,14 @@ class FunctionalTestCase(testtools.TestCase):
     def cloud_arguments(cls) -> dict[str, Any] | None:
         return cls.CLOUD
 
+    @classmethod
+    def cloud_name(cls) -> str:
+        """Return what only classes have in common that can share a cloud.
+
+        It is asked for before the tests run, when nothing is started yet.
+        """
+        return repr(cls.cloud_arguments())
+
     def setUp(self) -> None:
         super().setUp()
         arguments = self.cloud_arguments()

@@ -338,6 +338,10 @@ class KeystoneDownTest(LoadingTestCase):
                 'password': standin.PASSWORD, 'user_domain_id': 'default',
                 'project_id': identity.NOVA.project}}}
 
+    @classmethod
+    def cloud_name(cls) -> str:
+        return cls.__name__
+
     def test_reboot_cleans_up_once_keystone_answers(self):
         server = self.cloud.server(fixture.Disk())
         volume, = server.volumes

@@ -53,6 +53,10 @@ class PolicyTestCase(scenario.ScenarioTestCase):
                 'user_domain_id': 'default', 'project_domain_id': 'default',
                 'catalog_info': 'volumev3::publicURL'}}}
 
+    @classmethod
+    def cloud_name(cls) -> str:
+        return f'{cls.USER} {cls.TRIGGER} {cls.ARGUMENTS}'
+
     def setUp(self) -> None:
         super().setUp()
         self.addCleanup(self.cloud.cinder.set_policy, {})

@@ -4,7 +4,7 @@ r"""All cells of the table of moves, and the page that shows them.
 A run rewrites the page::
 
     NOVA_BDM_CLEANUP_WRITE_PAGES=1 python3 tools/run_tests.py \
-        --moves 34 -- --concurrency 1
+        --moves 34 --workers 1
 """
 
 from __future__ import annotations

@@ -13,8 +13,7 @@ import textwrap
 import fixtures
 import testtools
 
-FOLLOWER = (pathlib.Path(__file__).resolve().parents[3] / 'tools'
-            / 'follow_tests.py')
+TOOLS = pathlib.Path(__file__).resolve().parents[3] / 'tools'
 
 
 class CountsTest(testtools.TestCase):
@@ -27,12 +26,24 @@ class CountsTest(testtools.TestCase):
             '[DEFAULT]\ntest_path=.\ntop_dir=.\n')
         (directory / 'test_it.py').write_text(textwrap.dedent(module))
         done = subprocess.run(
-            [sys.executable, str(FOLLOWER), 'it', 'run', '--subunit',
-             '--concurrency', '1'], cwd=directory, text=True,
+            [sys.executable, str(TOOLS / 'follow_tests.py'), 'it', 'run',
+             '--subunit', '--concurrency', '1'], cwd=directory, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            env={**os.environ, 'PYTHON': sys.executable})
+            env={**os.environ, 'PYTHON': f'{sys.executable} '
+                 f'{TOOLS / "test_workers.py"} 2'})
         *_, counts = done.stdout.splitlines()
         return done.returncode, json.loads(counts)
+
+    def test_each_test_is_run_by_one_of_the_workers(self):
+        self.assertEqual(
+            (1, {'passed': 40, 'failed': 1, 'skipped': 1}), self.follow("""
+                import unittest
+                class Test(unittest.TestCase):
+                    def test_that_fails(self): self.fail('x' * 100000)
+                    def test_that_is_skipped(self): self.skipTest('')
+                for number in range(40):
+                    setattr(Test, f'test_{number}', lambda self: None)
+                """))
 
     def test_worker_that_exits_with_0_fails_the_run(self):
         self.assertEqual(
