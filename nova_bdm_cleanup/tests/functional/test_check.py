@@ -116,9 +116,3 @@ class CommandTest(base.FunctionalTestCase):
                       'did you mean timeout?', 'admin role'):
             # The table breaks lines where the path of the file is long.
             self.assertIn(words, ' '.join(output.replace('|', ' ').split()))
-
-    def test_closed_pipe_keeps_the_exit_code(self):
-        self.configure('[bdm_cleanup]\ntimeout = 0\n')
-        code, output = self.run_shell('set -o pipefail; %s | head -n 1'
-                                      % self.command)
-        self.assertEqual((2, 1), (code, output.count('\n')))
