@@ -260,7 +260,7 @@ class Checks(upgradecheck.UpgradeCommands):
         if roles is not None and _ADMIN_ROLE not in roles:
             return Code.SUCCESS, (
                 'the user is no administrator (its roles: %s): no question '
-                'shows whether it may also delete attachments, for which the '
+                'shows whether it may also change attachments, for which the '
                 'rules are in %s' % (', '.join(roles) or 'none',
                                      POLICY_SAMPLE))
         return None

@@ -25,6 +25,7 @@ from nova_bdm_cleanup.node.store.findings import (
 )
 from nova_bdm_cleanup.node.store.journal import Journal, MAPPINGS
 from nova_bdm_cleanup.node.store.processes import Process, Processes
+from nova_bdm_cleanup.rules.mappings import NOT_RECONNECTED
 from nova_bdm_cleanup.rules.reasons import Reason, Remedy
 from nova_bdm_cleanup.terminal import ExitCode
 
@@ -48,8 +49,8 @@ class State(enum.Enum):
         return self.value[0]
 
 
-#: The reasons of what a cleanup removes.
-_REMOVED = frozenset(str(reason) for reason in Reason
+#: The reasons of what a cleanup ends.
+_CLEANED = frozenset(str(reason) for reason in Reason
                      if reason.remedy is Remedy.CLEAN)
 
 #: The columns of the open findings, and their fields.
@@ -222,24 +223,34 @@ def _open(found: NodeStatus) -> list[dict[str, Any]]:
     """Return the fields of the open findings for scripts."""
     facts = found.process.facts if found.process else {}
     observes = facts.get('mode') == 'observe'
-    # At these servers there is a finding that a reboot does not remove.
-    need_a_look = {s.server for s in found.open if s.reason not in _REMOVED}
+    # At these servers there is a finding that a reboot does not end.
+    need_a_look = {s.server for s in found.open if not _is_cleaned(s)}
     rows = []
     for sighting in found.open:
         server, reason = sighting.server, sighting.reason
-        if reason not in _REMOVED:
-            to_do = 'explain ' + reason
+        if not _is_cleaned(sighting):
+            to_do = 'bdm explain ' + reason
         elif observes:
-            to_do = 'explain %s' % Reason.OBSERVE_MODE
+            to_do = 'bdm explain %s' % Reason.OBSERVE_MODE
+        elif server in need_a_look:
+            to_do = 'bdm show ' + server
+        elif reason == Reason.NEVER_ATTACHED:
+            # The API does not show it to "bdm clean".
+            to_do = 'server reboot --hard ' + server
         else:
-            to_do = '%s %s' % (
-                'show' if server in need_a_look else 'clean', server)
+            to_do = 'bdm clean ' + server
         row = dataclasses.asdict(sighting)
         del row['announced']
         row['since'] = row.pop('first')
-        row['what_to_do'] = 'openstack bdm ' + to_do
+        row['what_to_do'] = 'openstack ' + to_do
         rows.append(row)
     return rows
+
+
+def _is_cleaned(sighting: RecordedFinding) -> bool:
+    """Return whether a hard reboot ends a finding."""
+    return (sighting.reason in _CLEANED
+            and NOT_RECONNECTED not in sighting.explanation)
 
 
 def _table(rows: list[dict[str, Any]]) -> str:

@@ -16,6 +16,7 @@ from nova_bdm_cleanup import terminal
 from nova_bdm_cleanup.node.store.journal import (
     INTERRUPTED,
     objects,
+    RECONNECT,
     RecordedEntry,
 )
 from nova_bdm_cleanup.rules import spelling
@@ -38,6 +39,11 @@ _NOTHING_TO_UNDO = {
         'is a multiattach volume and both servers need it, its owner can '
         'attach it again',
 }
+
+
+#: The same of a reconnect, whether it has ended or not.
+_RECONNECTED = ('volume %s was not removed: the plugin has given it one '
+                'attachment to this host, or the next hard reboot does')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,6 +144,10 @@ def examine(entry: RecordedEntry) -> tuple[list[Removal], list[str]]:
     removals, notes = [], []
     for action in objects(entry.record, 'actions'):
         reason = str(action.get('reason'))
+        if action.get('kind') == RECONNECT:
+            notes += ['Nothing to undo: ' + _RECONNECTED % bdm.get('volume_id')
+                      for bdm in objects(action, 'bdm')]
+            continue
         for bdm in objects(action, 'bdm'):
             doubt = _doubt(entry, reason, bdm)
             if reason in _NOTHING_TO_UNDO:

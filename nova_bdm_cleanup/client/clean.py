@@ -21,18 +21,18 @@ from nova_bdm_cleanup.rules.reasons import Remedy
 class CleanBdm(change_command.ChangeCommand):
     """Hard-reboot servers so that the plugin cleans them.
 
-    Shows the removals, asks, reboots one server after the other, waits, and
-    shows what both APIs say afterwards. Each server is checked again right
-    before its reboot, and skipped if it has changed. Servers in ERROR and
-    stopped servers are cleaned, too; a stopped server runs afterwards, unless
-    --stop-again is given.
+    Shows the removals and the reconnects, asks, reboots one server after the
+    other, waits, and shows what both APIs say afterwards. Each server is
+    checked again right before its reboot, and skipped if it has changed.
+    Servers in ERROR and stopped servers are cleaned, too; a stopped server
+    runs afterwards, unless --stop-again is given.
 
-    The compute host must have the plugin in mode enforce. "removed" is shown
-    only for what the plugin has removed: it records an event in the server's
-    reboot. From Nova 28 on a reboot without the plugin can remove a mapping,
-    too, and leave the device on the host: this is shown as "gone", and the
-    command stops. Servers that an operator must look at first, and servers
-    that are locked, are refused.
+    The compute host must have the plugin in mode enforce. "removed" and
+    "reconnected" are shown only for what the plugin has done: it records an
+    event in the server's reboot. From Nova 28 on a reboot without the plugin
+    can remove a mapping, too, and leave the device on the host: this is shown
+    as "gone", and the command stops. Servers that an operator must look at
+    first, and servers that are locked, are refused.
 
     Exit codes: 0 all was cleaned or there is nothing, 5 there is something to
     clean (with --dry-run), 4 some of it was not cleaned, 3 refused, or an API
@@ -167,8 +167,8 @@ class CleanBdm(change_command.ChangeCommand):
         others = dict.fromkeys((i.volume, i.reason, tuple(i.action.lines))
                                for i in plan.others)
         for volume, reason, lines in others:
-            self.note('Server %s: a reboot does not release volume %s (%s):',
-                      server.id, volume, reason)
+            self.note('Server %s: a reboot does not end %s of volume %s:',
+                      server.id, reason, volume)
             for line in lines:
                 self.note_command(line)
         if plan.findings:

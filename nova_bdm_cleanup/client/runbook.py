@@ -53,14 +53,17 @@ def groups() -> dict[str, list[str]]:
 
 
 def section(reason: str) -> str:
-    """Return a reason code's section, and those that it refers to."""
+    """Return a reason code's section, and all that it leads to."""
     sections = _sections()
-    texts = [sections[reason]]
-    for title in dict.fromkeys(
+    titles = [reason]
+    # It grows meanwhile.
+    for title in titles:
+        linked = dict.fromkeys(
             ' '.join(found.split())
-            for found in re.findall(r'`([^`<]+)`_', texts[0])):
-        texts.append(sections[title])
-    return '\n'.join(_plain(text).strip() + '\n' for text in texts)
+            for found in re.findall(r'`([^`<]+)`_', sections[title]))
+        titles += [each for each in linked if each not in titles]
+    return '\n'.join(_plain(sections[title]).strip() + '\n'
+                     for title in titles)
 
 
 def meaning(reason: str) -> str:

@@ -150,6 +150,8 @@ class ShownDisk:
                    if finding in self.seen.not_connected else '')
         if finding.withheld is not None:
             return 'keeps it (%s)%s' % (finding.withheld, without)
+        if finding.is_reconnect:
+            return 'reconnects it'
         if finding.is_removal:
             return ('removes the mapping' if finding.bdm
                     else 'deletes the attachment')
@@ -166,6 +168,7 @@ class ShownDisk:
         know none.
         """
         return (self.finding.bdm is not None
+                and not self.finding.is_due
                 and self.finding.reason in ENDED_HALF_WAY)
 
 

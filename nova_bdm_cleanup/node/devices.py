@@ -34,6 +34,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from nova_bdm_cleanup.openstack.connection_info import addresses_in, spelt
+from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.facts import Address
 
 #: A portal, the name of a target, and the number of a unit.
@@ -279,6 +280,17 @@ def addresses_in_domain(xml: str) -> frozenset[Address]:
     return frozenset(address for disk in domain.iterfind('./devices/disk')
                      for source in disk.iter('source')
                      for address in _addresses_of_source(source))
+
+
+def serials_in_domain(xml: str) -> frozenset[str]:
+    """Return the serials of the disks of a domain of libvirt, which Nova
+    makes from the IDs of volumes.
+    """
+    # It is libvirt's own.
+    domain = ElementTree.fromstring(xml)  # noqa: S314
+    return frozenset(
+        spelling.identifier(serial.text or '')
+        for serial in domain.iterfind('./devices/disk/serial'))
 
 
 def _addresses_of_source(source: ElementTree.Element) -> frozenset[Address]:

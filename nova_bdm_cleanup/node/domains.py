@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from nova import exception
 from nova.virt.libvirt import host as libvirt_host
 from nova.virt.libvirt.driver import LibvirtDriver
 from oslo_log import log as logging
@@ -49,6 +50,22 @@ def domains(driver: Any) -> tuple[Domain, ...]:
         # is not known would cost a server all its disks.
         LOG.debug('The hypervisor is asked once more', exc_info=True)
         return _all_of_libvirt(driver._host)
+
+
+def serials(driver: Any, instance: Any) -> frozenset[str]:
+    """Return the volumes that the guest of an instance has, by the serials of
+    its disks; none if it has no guest here.
+
+    :raises Exception: when the hypervisor does not tell
+    """
+    if not is_libvirt(driver):
+        raise NotImplementedError('the disks of a guest of this hypervisor '
+                                  'are not known')
+    try:
+        guest = driver._host.get_guest(instance)
+    except exception.InstanceNotFound:
+        return frozenset()
+    return devices.serials_in_domain(guest._domain.XMLDesc(0))
 
 
 def _all_of_libvirt(host: libvirt_host.Host) -> tuple[Domain, ...]:

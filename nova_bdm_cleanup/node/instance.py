@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 import contextlib
+import json
 import threading
 from typing import Any
 
@@ -17,6 +18,7 @@ from cinderclient import exceptions as cinder_exceptions
 from nova import exception, objects, utils, version as nova_version
 from nova.compute import power_state, task_states, vm_states
 import nova.conf
+from nova.objects import fields
 from nova.virt import block_device
 from os_brick import encryptors
 from os_brick.initiator import utils as brick_utils
@@ -34,7 +36,7 @@ from nova_bdm_cleanup.node import (
     shutdown,
 )
 from nova_bdm_cleanup.node.cleanup import log_lines, triggers
-from nova_bdm_cleanup.node.cleanup.ports import RebootLost
+from nova_bdm_cleanup.node.cleanup.ports import AttachmentGone, RebootLost
 from nova_bdm_cleanup.node.cleanup.triggers import Mode, Trigger
 from nova_bdm_cleanup.node.neighbours import Neighbours
 from nova_bdm_cleanup.node.store import disconnects
@@ -62,6 +64,17 @@ _PENDING = {
     triggers.SOFT_REBOOT.name: (
         task_states.REBOOT_PENDING, task_states.soft_reboot_states),
 }
+
+
+#: The operations of Nova that take a running guest to another host.
+_LEAVES_RUNNING = (fields.MigrationType.LIVE_MIGRATION,
+                   fields.MigrationType.EVACUATION)
+
+#: States of a domain, reasons for them, and kinds of jobs, as libvirt numbers
+#: them; Nova loads its module later.
+_RUNNING, _PAUSED, _SHUTOFF = 1, 3, 5
+_PAUSED_BY_USER, _PAUSED_BY_ERROR, _MIGRATED = 1, 5, 4
+_JOBS_UNDER_WAY = (1, 2)
 
 
 class StillConnected(Exception):
@@ -166,6 +179,20 @@ class NovaInstance:
     def swaps(self) -> facts.Ending:
         return operations.swaps(self._context, self._instance.uuid)
 
+    def attaches(self, bdms: Sequence[facts.Bdm]
+                 ) -> Mapping[str, facts.Attach]:
+        in_guest = domains.serials(
+            self._manager.driver, self._instance)
+        return {bdm.uuid: self._attach_of(bdm, in_guest) for bdm in bdms}
+
+    def _attach_of(self, bdm: facts.Bdm,
+                   in_guest: frozenset[str]) -> facts.Attach:
+        has_failed = bdm.created_at and bdm.volume_id not in in_guest \
+            and operations.attaches(
+                self._context, self._instance.uuid, self.name, bdm.created_at
+            ) == {facts.Ending.FAILURE}
+        return facts.Attach.FAILED if has_failed else facts.Attach.UNKNOWN
+
     def claims(self, disks: Sequence[facts.Bdm]) -> facts.Claims:
         return self._neighbours.claims(disks)
 
@@ -182,6 +209,53 @@ class NovaInstance:
             return bool(state == power_state.SHUTDOWN)
         except exception.InstanceNotFound:
             return True
+
+    def guest_is_here(self) -> bool:
+        driver = self._manager.driver
+        if not domains.is_libvirt(driver):
+            return False
+        try:
+            guest = driver._host.get_guest(self._instance)
+        except exception.InstanceNotFound:
+            return False
+        state, reason = guest._domain.state()
+        if state == _SHUTOFF:
+            return reason != _MIGRATED and not self._may_have_left()
+        is_here = state == _RUNNING or state == _PAUSED and reason in (
+            _PAUSED_BY_USER, _PAUSED_BY_ERROR)
+        return is_here and guest.get_job_info().type not in _JOBS_UNDER_WAY
+
+    def left_out(self, proved: Mapping[str, float]) -> frozenset[str]:
+        in_guest = domains.serials(self._manager.driver, self._instance)
+        newest = self._newest_move()
+        since = newest.created_at.timestamp() if newest else 0.0
+        return frozenset(
+            uuid for uuid, row in self._rows.items()
+            if _serial_of(row) not in in_guest
+            and proved.get(uuid, 0.0) <= since)
+
+    def _may_have_left(self) -> bool:
+        """Return whether Nova has begun to take the guest to another host
+        since the server last came to this one.
+
+        No record tells where the guest is if nova-compute dies in that, and
+        the mappings are written while it goes.
+        """
+        newest = self._newest_move()
+        return newest is not None and spelling.host(
+            newest.dest_compute) != spelling.host(self.name)
+
+    def _newest_move(self) -> Any:
+        """Return the newest record of a move of the guest from or to this
+        host, if any.
+        """
+        return max((
+            migration for migration in objects.MigrationList.get_by_filters(
+                self._context, {'instance_uuid': self._instance.uuid})
+            if migration.migration_type in _LEAVES_RUNNING
+            or spelling.host(migration.dest_compute)
+            == spelling.host(self.name)),
+            key=lambda m: m.created_at, default=None)
 
     def is_shutting_down(self) -> bool:
         return shutdown.has_begun(self._manager)
@@ -296,6 +370,47 @@ class NovaInstance:
 
     def forget(self, attachment: facts.Attachment) -> None:
         connections.forget(attachment.id)
+
+    def name_attachment(self, bdm: facts.Bdm, attachment_id: str) -> facts.Bdm:
+        row = self._rows[bdm.uuid]
+        row.attachment_id = attachment_id
+        row.save()
+        return mapping_of(row)
+
+    def connect(self, bdm: facts.Bdm, is_multiattach: bool) -> facts.Bdm:
+        row = self._rows[bdm.uuid]
+        connector = self._manager.driver.get_volume_connector(self._instance)
+        try:
+            # By Nova's own API, so that the answer is remembered.
+            answer = self._deadline.call(
+                'connecting attachment %s' % row.attachment_id,
+                lambda: self._manager.volume_api.attachment_update(
+                    self._asking(), row.attachment_id, connector,
+                    row.device_name))
+        except exception.VolumeAttachmentNotFound as exc:
+            raise AttachmentGone(str(exc)) from exc
+        connection_info = answer['connection_info']
+        if not connection_info.get('data'):
+            raise ValueError('Cinder gives no connection information of '
+                             'attachment %s' % row.attachment_id)
+        # Only Nova's row knows these.
+        former = self._connection_info(bdm)
+        connection_info['serial'] = former.get('serial') or bdm.volume_id
+        if former.get('multiattach') or is_multiattach:
+            connection_info['multiattach'] = True
+        map_id = former.get('data', {}).get('multipath_id')
+        if map_id:
+            connection_info['data']['multipath_id'] = map_id
+        row.connection_info = json.dumps(connection_info)
+        row.save()
+        return mapping_of(row)
+
+    def renew(self, bdms: Any) -> None:
+        """Bring a list that Nova goes on with up to date.
+
+        :param bdms: a BlockDeviceMappingList
+        """
+        renew(bdms, self._rows)
 
     def destroy(self, bdm: facts.Bdm) -> None:
         try:
@@ -415,6 +530,27 @@ class NovaInstance:
             # volume.  Nova uses LUKS since Queens; closing is idempotent.
             return {'provider': 'luks'}
         return metadata
+
+
+def _serial_of(row: Any) -> str | None:
+    """Return the serial of a disk in the guest: the volume that it was."""
+    return spelling.optional(parse_connection_info(
+        row.connection_info).get('serial') or row.volume_id)
+
+
+def renew(bdms: Any, rows: Mapping[str, Any]) -> None:
+    """Give the objects of a list the attachments that other objects of the
+    same rows have.
+
+    :param bdms: a BlockDeviceMappingList
+    :param rows: by uuid
+    """
+    for bdm in bdms:
+        row = rows.get(bdm.uuid, bdm)
+        for name in ('attachment_id', 'connection_info'):
+            if getattr(bdm, name) != getattr(row, name):
+                setattr(bdm, name, getattr(row, name))
+                bdm.obj_reset_changes([name])
 
 
 @contextlib.contextmanager

@@ -105,7 +105,10 @@ class InstanceCleanup:
         if not self._may_ask():
             return self.cleaner.without_cinder(
                 self.host.adopt(bdms), Reason.TIMED_OUT)
-        outcome = self._ask(self.cleaner.clean, bdms)
+        try:
+            outcome = self._ask(self.cleaner.clean, bdms)
+        finally:
+            self.host.renew(bdms)
         if self._boot is not None and self.cleaner.unanswered is not None:
             self._boot.asked_in_vain(
                 self.cleaner.unanswered,

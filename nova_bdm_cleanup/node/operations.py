@@ -1,29 +1,80 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The swaps that Nova has begun on a server, by its records.
+"""The attaches and swaps that Nova has begun on a server, by its records.
 
-A swap takes hours.  It connects a disk first, and records it last.
+Both connect a disk first, and record it last; a swap takes hours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+import datetime
 from typing import Any
 
 from nova import objects
 from nova.compute import instance_actions
 
+from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.facts import Ending
+
+#: When this nova-compute began: what it has not begun itself is over.
+PROCESS_BEGAN = datetime.datetime.now(datetime.timezone.utc)
+
+#: The most time between a mapping and the action of its attach, in either
+#: order: between them the API reserves the volume.
+_RECORDED_WITHIN = datetime.timedelta(minutes=1)
 
 
 def swaps(context: Any, server: str) -> Ending:
     """Return the worst ending of the swaps of a server's volumes."""
-    return max(_endings(context, server), default=Ending.SUCCESS)
+    return max((
+        Ending.of(event.result for event in _events(context, action))
+        for action in _actions(context, server)
+        if action.action == instance_actions.SWAP_VOLUME),
+        default=Ending.SUCCESS)
 
 
-def _endings(context: Any, server: str) -> Iterator[Ending]:
-    for action in objects.InstanceActionList.get_by_instance_uuid(
-            context, server):
-        if action.action == instance_actions.SWAP_VOLUME:
-            events = objects.InstanceActionEventList.get_by_action(
-                context, action.id)
-            yield Ending.of(event.result for event in events)
+def attaches(context: Any, server: str, host: str,
+             created_at: datetime.datetime) -> frozenset[Ending]:
+    """Return how the attaches ended that may have made a mapping.
+
+    An action names no volume.
+
+    :param host: this compute host
+    :param created_at: when the mapping was made
+    """
+    return frozenset(
+        Ending.of(_result(event, host) for event in _events(context, action))
+        for action in _actions(context, server)
+        if action.action == instance_actions.ATTACH_VOLUME
+        and abs(action.start_time - created_at) <= _RECORDED_WITHIN)
+
+
+def has_died(context: Any, server: str, host: str) -> bool:
+    """Return whether the last operation of a server was begun by an earlier
+    nova-compute of this host, and has not ended.
+    """
+    last = max(_actions(context, server),
+               key=lambda action: action.start_time, default=None)
+    return last is not None and any(
+        event.result is None and event.finish_time is None
+        and event.start_time < PROCESS_BEGAN
+        and event.host and spelling.host(event.host) == spelling.host(host)
+        for event in _events(context, last))
+
+
+def _result(event: Any, host: str) -> str | None:
+    """Return the result of an event; None: it may still be under way."""
+    is_over = event.start_time < PROCESS_BEGAN or (
+        event.host and spelling.host(event.host) != spelling.host(host))
+    result: str | None = event.result
+    return 'Error' if result is None and is_over else result
+
+
+def _actions(context: Any, server: str) -> Iterator[Any]:
+    yield from objects.InstanceActionList.get_by_instance_uuid(
+        context, server)
+
+
+def _events(context: Any, action: Any) -> Iterator[Any]:
+    yield from objects.InstanceActionEventList.get_by_action(
+        context, action.id)

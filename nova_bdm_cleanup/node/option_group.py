@@ -27,16 +27,17 @@ def mode_option() -> Any:
             ('off', 'Do nothing in nova-compute.'),
             ('observe', 'Look and log only. Nova works as without the '
                         'plugin.'),
-            ('enforce', 'Remove dangling mappings and stale attachments.'),
+            ('enforce', 'Remove dangling mappings and stale attachments, and '
+                        'reconnect half attached disks.'),
         ],
         help="""
-What the plugin does with dangling block device mappings and stale attachments
-in a hard reboot of a server, and in the other operations that ``triggers``
-names.
+What the plugin does with dangling block device mappings, stale attachments and
+half attached disks in a hard reboot of a server, and in the other operations
+that ``triggers`` names.
 
 ``observe`` and ``enforce`` need credentials in ``[cinder]`` that see every
 project.
 
-Start with ``observe`` to read in the log what would be removed, then change to
+Start with ``observe`` to read in the log what would be done, then change to
 ``enforce``. Restart nova-compute after changing it.
 """)

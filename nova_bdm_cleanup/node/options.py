@@ -24,6 +24,7 @@ _REMOVE = {
     'missing': Reason.VOLUME_MISSING,
     'available': Reason.VOLUME_AVAILABLE,
     'attached-elsewhere': Reason.ATTACHED_ELSEWHERE,
+    'never-attached': Reason.NEVER_ATTACHED,
     'duplicate': Reason.DUPLICATE_MAPPING,
     'stale': Reason.STALE_ATTACHMENT,
 }
@@ -84,6 +85,8 @@ disk. To leave everything to Nova, set ``mode`` to ``observe``.
   (``volume-available``)
 * ``attached-elsewhere``: mappings of volumes that Cinder attaches to other
   servers only (``attached-elsewhere``)
+* ``never-attached``: mappings whose attach has ended without success, and
+  which the guest does not have (``never-attached``)
 * ``duplicate``: mappings that were never connected, of a disk that another
   mapping has (``duplicate-mapping``)
 * ``stale``: Cinder attachments that name a server which has no mapping for
@@ -94,6 +97,18 @@ disk. To leave everything to Nova, set ``mode`` to ``observe``.
   that Nova created from an image, a snapshot or blank. Without it such a
   server starts without the disk, and keeps the mapping for ever. A root disk
   is never removed.
+"""),
+    cfg.BoolOpt(
+        'reconnect',
+        default=Policy.reconnect,
+        help="""
+Give a disk that a failed move, shelve or rebuild has left without a complete
+attachment to this host a new one, in hard reboots and, if they are selected,
+in starts of servers (``start``) and boots of the host (``host_boot``). Cinder
+then connects the volume to this host once more, and the guest comes back with
+it. An attachment that may serve the guest on another host is deleted only if
+the guest was certainly on this host, with the disk, when the operation began.
+Without it such a disk is only reported.
 """),
     cfg.IntOpt(
         'grace_period',
@@ -117,15 +132,16 @@ storage back end.
         max=60,
         help="""
 Seconds until a change in Cinder's or Nova's database is certainly seen by all
-that read it; less than ``timeout``. Until then no disk is removed or left out
-because of it.
+that read it; less than ``timeout``. Until then no disk is removed, reconnected
+or left out because of it.
 
 A read replica, or another node of a Galera cluster, may answer as before a
-change that another one has confirmed. If a removal, or a disk that is not
-connected, rests on records that are younger than this, the operation waits for
-this time, once, before it powers the guest off, and then asks again. Set it to
-0 where every read of Cinder's and of Nova's database sees every write before
-it, and raise it above the longest lag that you have measured.
+change that another one has confirmed. If a removal, a reconnect, or a disk
+that is not connected, rests on records that are younger than this, the
+operation waits for this time, once, before it powers the guest off, and then
+asks again. Set it to 0 where every read of Cinder's and of Nova's database
+sees every write before it, and raise it above the longest lag that you have
+measured.
 """),
     cfg.IntOpt(
         'timeout',
@@ -137,7 +153,7 @@ cleanups of one start of nova-compute spend together. After that Nova goes on,
 and the next cleanup does the rest. Calls to Cinder are cut off. A call to the
 hypervisor or to os-brick that has begun is waited for, as Nova itself does in
 the same reboot, since two of them must not work on one device at the same
-time. A soft reboot, which removes nothing, waits for Cinder no longer than
+time. A soft reboot, which changes nothing, waits for Cinder no longer than
 five seconds, a live migration no longer than ten. A wait for ``settle_time``
 is not counted.
 
@@ -204,7 +220,7 @@ All users of this host may read it.
 File in which this host keeps every plan and every step. ``nova-bdm-cleanup
 journal`` reads them from there, and prints the commands that undo a removal.
 It is an SQLite database; its directory is created if it is missing. A removal
-that cannot be recorded is not begun.
+or a reconnect that cannot be recorded is not begun.
 """),
 ]
 
@@ -304,6 +320,7 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
                 reason for word, reason in _REMOVE.items()
                 if word in group.remove),
             remove_created=_CREATED in group.remove,
+            reconnect=group.reconnect,
             grace_period=datetime.timedelta(seconds=group.grace_period),
             settle_time=datetime.timedelta(seconds=group.settle_time),
             max_removals=group.max_removals,

@@ -99,7 +99,7 @@ def _remember(conf: cfg.ConfigOpts, problem: str) -> None:
 
 
 def _check_store(conf: cfg.ConfigOpts) -> None:
-    """Log if the store is unusable, so that nothing can be removed."""
+    """Log if the store is unusable, so that nothing can be changed."""
     try:
         Database(conf[GROUP].store).check()
     except StoreError as exc:

@@ -495,7 +495,32 @@ class Cinder:
         """Return an attachment; None: it does not exist."""
         return self._api.one('attachment', attachment_id, parse_attachment)
 
+    def own_attachments(self, server_id: str,
+                        volume_id: str) -> list[Attachment]:
+        """Return the attachments of a volume to a server."""
+        def ask() -> list[Attachment]:
+            query = {**self._of_server(server_id, None),
+                     'volume_id': volume_id}
+            return list(self._list(query)[0].values())
+
+        return self._api.in_time('asking Cinder for attachments', ask)
+
     # Changing
+
+    def create_attachment(self, server_id: str, volume_id: str) -> str:
+        """Create an attachment that only reserves a volume; return its ID.
+
+        :raises Conflict: when Cinder does not do it in the volume's state
+        """
+        def create() -> str:
+            body = self._api.post('/attachments', {'attachment': {
+                'volume_uuid': volume_id, 'instance_uuid': server_id}},
+                success=200)
+            return answers.identifier(
+                answers.record(body, 'attachment'), 'id')
+
+        return self._api.in_time(
+            'creating an attachment of volume %s' % volume_id, create)
 
     def delete_attachment(self, attachment_id: str,
                           complete: bool = False) -> bool:
@@ -521,8 +546,11 @@ class Cinder:
 
         :raises NotFound: when there is no such attachment
         """
-        self._api.post('/attachments/%s/action' % quoted(attachment_id),
-                       {'os-complete': {}}, success=204)
+        self._api.in_time(
+            'completing attachment %s' % attachment_id,
+            lambda: self._api.post(
+                '/attachments/%s/action' % quoted(attachment_id),
+                {'os-complete': {}}, success=204))
 
     def act(self, volume_id: str, action: str,
             arguments: Mapping[str, Any] | None = None) -> None:

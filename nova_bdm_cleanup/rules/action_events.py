@@ -21,8 +21,9 @@ class Kind(str, enum.Enum):
     """Kind of an event; its value is in the name."""
 
     REMOVED = 'removed'
-    #: A removal was withheld, or a step of it failed, or Cinder gave no
-    #: answer.
+    RECONNECTED = 'reconnected'
+    #: A removal or a reconnect was withheld, or a step of it failed, or Cinder
+    #: gave no answer.
     WITHHELD = 'did not clean up'
     #: The guest is without the disk, and the mapping still exists.
     NOT_CONNECTED = 'did not connect'
@@ -61,6 +62,11 @@ def name_of(kind: Kind, finding: Finding | None, reason: Reason) -> str:
     else:
         subject = 'volume %s' % finding.volume_id
     return 'bdm_cleanup %s %s (%s)' % (kind.value, subject, reason)
+
+
+def interrupted(task_state: str) -> str:
+    """Return the name of the event of an operation that has not ended."""
+    return 'bdm_cleanup interrupted %s' % task_state
 
 
 def parse(name: str, host: str | None = None) -> ActionEvent | None:

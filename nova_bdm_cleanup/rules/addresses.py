@@ -115,6 +115,8 @@ def judged(plan: Plan, mappings: Mapping[str, MappingFacts],
     :param mappings: the facts about the mappings; empty: Cinder is silent
     """
     disks = disks_of(f.bdm for f in plan.findings if f.bdm)
+    # They are given another address, or none.
+    renewed = [f.bdm for f in plan.due if f.is_reconnect and f.bdm]
 
     def preference(bdm: Bdm) -> tuple[object, ...]:
         mapping = mappings.get(bdm.uuid)
@@ -123,8 +125,11 @@ def judged(plan: Plan, mappings: Mapping[str, MappingFacts],
                 bdm.created_at is None, bdm.created_at, bdm.uuid)
 
     def counted_claims(bdm: Bdm) -> tuple[Claim, ...]:
+        others = tuple(
+            claim for claim in claims.others.get(bdm.uuid, ())
+            if claim.claimant is not Claimant.OWN_ROW or bdm in renewed
+            or not any(b.has_attachment_of(claim) for b in renewed))
         # Else none of several mappings of one attachment would be given.
-        others = claims.others.get(bdm.uuid, ())
         preferred = min((b for b in disks if bdm.has_attachment_of(b)
                          and b.addresses & bdm.addresses), key=preference)
         return others if bdm is not preferred else tuple(

@@ -2,18 +2,22 @@
 """The verdict on one server: all rules in their order, and looks compared.
 
 1. The tables decide about each mapping and attachment.
-2. If something would be removed, a volume does not exist, or a swap may have
+2. If a mapping was never connected: is its attach over, and how did it end?
+   If a disk would be reconnected, and an attachment may serve the guest on
+   another host: is the guest certainly here?
+3. If something would be changed, a volume does not exist, or a swap may have
    ended half way: does this Cinder know other volumes, is a swap unfinished,
    has an administrator locked the server?  The tables decide once more, and
-   the guards withhold removals accordingly.
-3. Which addresses may be connected?
-4. How long until all that the verdicts rest on is settled?
+   the guards withhold changes accordingly.
+4. Which addresses may be connected?
+5. How long until all that the verdicts rest on is settled?
 
 What an answer costs is asked only where it matters.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 import dataclasses
 import datetime
 from typing import Protocol
@@ -38,6 +42,18 @@ class Sources(Protocol):
 
     def current(self) -> facts.Server:
         """Read the server again."""
+
+    def attaches(self, bdms: Sequence[facts.Bdm]
+                 ) -> Mapping[str, facts.Attach]:
+        """Return the attaches that made some mappings, by uuid."""
+
+    def guest_is_here(self) -> bool:
+        """Return whether the guest is certainly on this host, and on no
+        other one.
+        """
+
+    def left_out(self) -> frozenset[str]:
+        """Return the mappings, by uuid, whose disks this guest lacks."""
 
     def swaps(self) -> facts.Ending:
         """Return the worst ending of the swaps of the server's volumes."""
@@ -67,7 +83,18 @@ def judge(snapshot: facts.Snapshot, sources: Sources, policy: facts.Policy,
     snapshot = dataclasses.replace(
         snapshot, witness=WitnessAnswer.KNOWN, swaps=facts.Ending.SUCCESS)
     plan, by_uuid = decided()
-    if any(f.is_removal or f.in_cinder is InCinder.MISSING
+    unconnected = [m.bdm for m in by_uuid.values() if m.depends_on_attach]
+    if unconnected:
+        snapshot = dataclasses.replace(
+            snapshot, attaches=sources.attaches(unconnected))
+        plan, by_uuid = decided()
+    if any(m.depends_on_place for m in by_uuid.values()):
+        is_here = sources.guest_is_here()
+        snapshot = dataclasses.replace(
+            snapshot, guest_is_here=is_here,
+            left_out=sources.left_out() if is_here else frozenset())
+        plan, by_uuid = decided()
+    if any(f.is_change or f.in_cinder is InCinder.MISSING
            for f in plan.findings) or any(
             m.may_be_half_swapped for m in by_uuid.values()):
         snapshot = dataclasses.replace(
@@ -99,16 +126,16 @@ def _decide(world: World) -> tuple[Plan, dict[str, MappingFacts]]:
 
 
 def confirm(first: Plan, second: Plan) -> Plan:
-    """Return the first plan without the removals that a second look does not
+    """Return the first plan without the changes that a second look does not
     repeat, and with what it says of the disks.
 
     The second look is made when nothing can wait any more, so nothing is
-    removed that only it has found.
+    changed that only it has found.
 
     :param first: the plan that was made before the guest was powered off
     :param second: the plan that the facts give now
     """
-    again = {_identity(f): f for f in second.findings if f.is_removal}
+    again = {_identity(f): f for f in second.findings if f.is_change}
     disks = {f.bdm.uuid: f for f in second.findings if f.bdm}
 
     def confirmed(finding: facts.Finding) -> facts.Finding:
@@ -146,14 +173,15 @@ def needs_witness(snapshot: facts.Snapshot) -> bool:
 
 
 def _identity(finding: facts.Finding) -> tuple[object, ...]:
-    """Return the key by which both looks find the same removal."""
+    """Return the key by which both looks find the same change."""
     bdm = finding.bdm
     return (
         finding.reason,
         finding.volume_id,
         bdm and (bdm.uuid, bdm.attachment_id, bdm.has_connection_info),
         finding.attachment,
-        finding.disconnect,
+        finding.first and finding.first.id,
+        finding.action,
         frozenset((a.id, a.volume_id, a.server_id, a.status, a.connected)
                   for a in finding.dependent),
     )

@@ -35,6 +35,9 @@ class Server:
     #: refresh`` does while it exchanges attachments.  For the commands
     #: every lock counts, unless an operator says otherwise.
     is_locked: bool = False
+    #: Nova carries out another operation on it than the one that is looked
+    #: at.
+    is_busy: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,6 +217,15 @@ class Ending(enum.IntEnum):
         return cls.SUCCESS if set(found) == {'Success'} else cls.FAILURE
 
 
+class Attach(enum.Enum):
+    """The attach that made a mapping without connection information."""
+
+    #: It may be under way, or the guest may have the disk.
+    UNKNOWN = 'unknown'
+    #: It is over, and did not succeed; the guest does not have the disk.
+    FAILED = 'failed'
+
+
 class Claimant(enum.Enum):
     """The claimant of an address of this host.
 
@@ -341,6 +353,18 @@ class Snapshot:
     #: Nova's lock of the server is held, so that no operation on its disks is
     #: under way.
     holds_lock: bool = False
+    #: Nova will start the guest by its rows, so that a disk may be
+    #: reconnected.
+    starts_guest: bool = True
+    #: The attaches of mappings without connection information, by uuid.  The
+    #: node is asked only if there are such mappings.
+    attaches: Mapping[str, Attach] = dataclasses.field(default_factory=dict)
+    #: The guest was certainly on this host, and on no other one, when the
+    #: operation began.  The node is asked only if a reconnect depends on it.
+    guest_is_here: bool = False
+    #: The mappings, by uuid, whose disks this guest does not have: a start
+    #: has left them out, and another guest of the server may have them.
+    left_out: frozenset[str] = frozenset()
 
 
 class Action(enum.Enum):
@@ -363,11 +387,14 @@ class Action(enum.Enum):
     LEAVE_TO_MAPPING = 'leave it to its mapping'
     #: An attachment that another project wrote is ignored.
     IGNORE = 'ignore'
-    #: A guard: a removal that another table asks for is not carried out.
+    #: Give the disk one attachment to this host: delete the others, and take
+    #: Cinder's answer into the mapping.
+    RECONNECT = 'reconnect'
+    #: A guard: what another table asks for is not carried out.
     WITHHOLD = 'withhold'
 
 
-#: The actions that change something.
+#: The actions that remove something.
 _REMOVING_ACTIONS = frozenset((
     Action.REMOVE, Action.REMOVE_ROW, Action.DELETE,
     Action.DISCONNECT_AND_DELETE))
@@ -393,9 +420,12 @@ class Finding:
     #: Whether it is removed or connected depends on whether it is the root
     #: disk, which is not shown.
     depends_on_root: bool = False
-    #: The attachments to delete in Cinder after the mapping, in this order;
-    #: never those from before Queens.
+    #: The attachments to delete in Cinder after the mapping, or in a
+    #: reconnect, in this order; never those from before Queens.
     dependent: tuple[Attachment, ...] = ()
+    #: A reconnect begins with this attachment: one that only reserves the
+    #: volume is used, any other one is completed.  None: with a new one.
+    first: Attachment | None = None
     #: Why the removal is withheld; None: it is not.
     withheld: Reason | None = None
     #: The same in plain words, where the reason alone does not say it.
@@ -434,14 +464,46 @@ class Finding:
         return self.action in _REMOVING_ACTIONS
 
     @property
+    def is_reconnect(self) -> bool:
+        """Tell whether the rules ask for a reconnect, withheld or not."""
+        return self.action is Action.RECONNECT
+
+    @property
+    def is_change(self) -> bool:
+        """Tell whether the rules ask for anything, withheld or not."""
+        return self.is_removal or self.is_reconnect
+
+    @property
     def disconnect(self) -> bool:
-        """Tell whether a removal disconnects the disk from this host first."""
-        return self.action in (Action.REMOVE, Action.DISCONNECT_AND_DELETE)
+        """Tell whether the disk is disconnected from this host first."""
+        return self.action in (Action.REMOVE, Action.DISCONNECT_AND_DELETE,
+                               Action.RECONNECT)
+
+    @property
+    def deleted(self) -> tuple[Attachment, ...]:
+        """Return the attachments that its change may delete.
+
+        A reconnect also deletes one that it has completed, unless it turns
+        out to connect this host by the address in the mapping.
+        """
+        if self.first is None or self.first.only_reserves:
+            return self.dependent
+        return (*self.dependent, self.first)
 
     @property
     def is_due(self) -> bool:
-        """Tell whether the removal will be carried out."""
-        return self.is_removal and self.withheld is None
+        """Tell whether what the rules ask for will be carried out."""
+        return self.is_change and self.withheld is None
+
+    @property
+    def replaced_early(self) -> tuple[Attachment, ...]:
+        """Return the attachments that a reconnect deletes before it makes one.
+
+        Those that are not complete may keep Cinder from making another one.
+        One is always left: otherwise any server could take the volume.
+        """
+        early = tuple(a for a in self.dependent if a.status != 'attached')
+        return early if self.first or len(early) < len(self.dependent) else ()
 
     @property
     def lacks_attachment(self) -> bool:
@@ -450,7 +512,7 @@ class Finding:
             InCinder.UNATTACHED, InCinder.ELSEWHERE)
 
     def withhold(self, why: Reason, obstacle: str = '') -> Finding:
-        """Return the finding with its removal withheld.
+        """Return the finding with its change withheld.
 
         :param obstacle: the same as the reason, in plain words
         """
@@ -469,13 +531,18 @@ class Plan:
 
     @property
     def due(self) -> tuple[Finding, ...]:
-        """Return the findings whose removal will be carried out."""
+        """Return the findings whose change will be carried out."""
         return tuple(f for f in self.findings if f.is_due)
 
     @property
     def removals(self) -> int:
         """Count the mappings that will be removed."""
-        return sum(f.bdm is not None for f in self.due)
+        return sum(f.is_removal and f.bdm is not None for f in self.due)
+
+    @property
+    def deletions(self) -> int:
+        """Count the stale attachments that will be deleted."""
+        return sum(f.bdm is None for f in self.due)
 
     @property
     def settles_in(self) -> datetime.timedelta:
@@ -486,15 +553,16 @@ class Plan:
     def withhold(self, why: Reason, obstacle: str = '',
                  of_mappings: bool | None = None,
                  of_volumes: Container[str | None] | None = None) -> Plan:
-        """Return the plan with every due removal withheld.
+        """Return the plan with every due change withheld.
 
         :param obstacle: the same as the reason, in plain words
-        :param of_mappings: only removals of mappings, or only the others
-        :param of_volumes: only removals of these volumes
+        :param of_mappings: only removals of mappings, or of attachments
+        :param of_volumes: only changes of these volumes
         """
         return Plan(tuple(
             f.withhold(why, obstacle)
-            if f.is_due and of_mappings in (None, f.bdm is not None)
+            if f.is_due and (of_mappings is None or f.is_removal
+                             and of_mappings == (f.bdm is not None))
             and (of_volumes is None or f.volume_id in of_volumes) else f
             for f in self.findings))
 
@@ -544,6 +612,8 @@ class Policy:
     max_removals: int = 8
     max_removals_per_hour: int = 32
     timeout: float = 60.0
+    #: Disks are reconnected.
+    reconnect: bool = True
 
     def is_young(self, since: datetime.datetime | None,
                  now: datetime.datetime) -> bool:

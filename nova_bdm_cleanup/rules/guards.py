@@ -19,7 +19,7 @@ RULES: tuple[Row[Due, Outcome], ...] = (
     # It may be the wrong Cinder, or a restored database.
     Row('a volume is missing, and there are witnesses (other volumes of the '
         'server, of this host or of this cell), and Cinder knows none of '
-        'those that it was asked for. Then nothing is removed',
+        'those that it was asked for. Then nothing is changed',
         lambda due: (due.findings
                      if due.world.snapshot.witness is WitnessAnswer.UNKNOWN
                      and due.misses_a_volume else ()),
@@ -29,7 +29,7 @@ RULES: tuple[Row[Due, Outcome], ...] = (
 
     # Cinder is asked for a witness only if it knows no volume of the server.
     Row('several volumes are missing, and the cell has no other volume. Then '
-        'nothing is removed',
+        'nothing is changed',
         lambda due: (due.findings
                      if due.world.snapshot.witness is WitnessAnswer.NONE_EXISTS
                      and due.misses_a_volume
@@ -62,11 +62,17 @@ RULES: tuple[Row[Due, Outcome], ...] = (
         Outcome(Reason.NOT_SELECTED, Action.WITHHOLD),
         'Nova created the disk, and [bdm_cleanup] remove has no word created'),
 
-    Row('``remove`` does not select it',
-        lambda due: [f for f in due.findings
-                     if f.reason not in due.world.policy.remove],
+    Row('it is a removal, and ``remove`` does not select it',
+        lambda due: [f for f in due.findings if f.is_removal
+                     and f.reason not in due.world.policy.remove],
         Outcome(Reason.NOT_SELECTED, Action.WITHHOLD),
         '[bdm_cleanup] remove does not select it'),
+
+    Row('it is a reconnect, and ``reconnect`` is false',
+        lambda due: [f for f in due.findings if f.is_reconnect
+                     and not due.world.policy.reconnect],
+        Outcome(Reason.NOT_SELECTED, Action.WITHHOLD),
+        '[bdm_cleanup] reconnect is false'),
 
     Row('it is a mapping, and more mappings than ``max_removals`` would be '
         'removed. Then none is removed',
@@ -93,16 +99,16 @@ RULES: tuple[Row[Due, Outcome], ...] = (
 #: All guards, for the documentation: the rules in the order in which they are
 #: checked, and then the reasons of the cleaner.
 GUARDS: Table[Row[Due, Outcome] | Text[Outcome]] = Table(
-    ('A removal is withheld if', 'Reason'),
+    ('A removal or a reconnect is withheld if', 'Reason'),
     (*RULES, *(Text(reason.words, Outcome(reason, Action.WITHHOLD))
                for reason in Reason if reason.words)))
 
 
 @dataclasses.dataclass
 class Due:
-    """The removals that no guard above stops."""
+    """The changes that no guard above stops."""
 
-    #: The removals that the other tables ask for.
+    #: The changes that the other tables ask for.
     findings: Sequence[facts.Finding]
     world: World
     #: The volume of at least one finding, due or not, is missing.
@@ -110,7 +116,8 @@ class Due:
 
     @functools.cached_property
     def mappings(self) -> Sequence[facts.Finding]:
-        return [f for f in self.findings if f.bdm]
+        """Return the removals of mappings."""
+        return [f for f in self.findings if f.bdm and f.is_removal]
 
     @functools.cached_property
     def attachments(self) -> Sequence[facts.Finding]:
@@ -118,9 +125,9 @@ class Due:
 
 
 def withhold(findings: Sequence[facts.Finding], world: World) -> facts.Plan:
-    """Apply each guard to the removals that no guard above stops."""
+    """Apply each guard to the changes that no guard above stops."""
     misses_a_volume = any(f.reason is Reason.VOLUME_MISSING for f in findings)
-    due = Due([f for f in findings if f.is_removal], world, misses_a_volume)
+    due = Due([f for f in findings if f.is_change], world, misses_a_volume)
     stopped: dict[facts.Finding, Row[Due, Outcome]] = {}
     for guard in RULES:
         found = guard.holds(due)

@@ -15,7 +15,7 @@ import functools
 import operator
 
 from nova_bdm_cleanup.rules import facts, spelling
-from nova_bdm_cleanup.rules.facts import Action, InCinder
+from nova_bdm_cleanup.rules.facts import Action, Attach, InCinder
 from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.rules.table import (
     enumerated,
@@ -35,7 +35,7 @@ from nova_bdm_cleanup.rules.world import KNOWN_STATES, World
 _ENDED_HALF_WAY: tuple[Row[MappingFacts, Outcome], ...] = (
     Row('its own only reserves the volume, and Nova has connected the disk',
         lambda m: m.only_reserves,
-        Outcome(Reason.RESERVED_ONLY),
+        Outcome(Reason.RESERVED_ONLY, Action.RECONNECT),
         'Nova has connected the disk, and attachment {it.own.id} only '
         'reserves the volume: a shelve or a move of the server ended half '
         'way'),
@@ -43,12 +43,22 @@ _ENDED_HALF_WAY: tuple[Row[MappingFacts, Outcome], ...] = (
     Row('its own does not exist, Nova has connected the disk, and another '
         'one, which no mapping names, only reserves the volume',
         lambda m: m.unsaved,
-        Outcome(Reason.HALF_MOVED),
+        Outcome(Reason.HALF_MOVED, Action.RECONNECT),
         'Nova has connected the disk by attachment {it.bdm.attachment_id}, '
         'which does not exist, and attachment {it.unsaved.id}, which no '
         'mapping names, reserves the volume: nova-compute ended in a shelve '
         'or a move of the server'),
 )
+
+#: nova-compute died in an attach, or Cinder's answer to it was lost.
+_NEVER_ATTACHED: Row[MappingFacts, Outcome] = Row(
+    'the attach that made the mapping is over and did not succeed, the guest '
+    'does not have the disk, and none is ``attached`` or has a connection; '
+    'the volume is not ``detaching``',
+    lambda m: m.was_never_attached,
+    Outcome(Reason.NEVER_ATTACHED, Action.REMOVE),
+    'the attach of the volume has ended without success, and the guest does '
+    'not have the disk')
 
 #: A section for each state of the volume.  The first row that holds decides,
 #: among the sections that hold.
@@ -83,8 +93,9 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
         # The attach API writes the mapping before it reserves the volume,
         # so Cinder's answer may be older than the mapping.
         Row('the mapping is newer than ``grace_period`` and was never '
-            'connected',
-            lambda m: not m.bdm.has_connection_info and m.is_young,
+            'connected, and its attach is not known to be over',
+            lambda m: not m.bdm.has_connection_info and m.is_young
+            and m.attach is Attach.UNKNOWN,
             Outcome(Reason.ATTACH_IN_FLIGHT),
             'the mapping is new and was never connected: an attach may be '
             'in progress'),
@@ -165,6 +176,28 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
 
         *_ENDED_HALF_WAY,
 
+        _NEVER_ATTACHED,
+
+        # What is left of an attach or of a move keeps the volume in that
+        # state; the second table tells what becomes of it.
+        Row('its own is ``attached``, to this host and by the address in the '
+            'mapping, and others are ``attached`` or only reserve the volume; '
+            'the volume is not ``detaching``, and Nova does nothing else with '
+            'the server',
+            lambda m: m.is_interrupted and m.is_healthy
+            and m.others_are_complete,
+            Outcome(Reason.HEALTHY),
+            'attached by its own attachment, while the volume is '
+            '{it.volume.status} by another one'),
+
+        Row('some, and Nova has connected the disk; the volume is not '
+            '``detaching``, and Nova does nothing else with the server',
+            lambda m: m.is_interrupted and m.ours,
+            Outcome(Reason.HALF_MOVED, Action.RECONNECT),
+            'the volume is {it.volume.status}, although Nova has connected '
+            'the disk, and attachment {it.ours[0].id} is '
+            '{it.ours[0].status}: a move of the server ended half way'),
+
         Row('any, and the volume has been in that state for an hour',
             lambda m: m.is_stuck,
             Outcome(Reason.STUCK),
@@ -197,6 +230,8 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
             '{it.serving.device_name}) names its attachment {it.only.id}, and '
             'the guest may use either'),
 
+        _NEVER_ATTACHED,
+
         Row('its own is ``attached``, but Nova has no connection information '
             'of it',
             lambda m: not m.bdm.has_connection_info and m.is_attached,
@@ -214,18 +249,26 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
         Row('its own is ``attached``, but to another host, or by another '
             'address',
             lambda m: m.is_attached,
-            Outcome(Reason.HALF_MOVED),
+            Outcome(Reason.HALF_MOVED, Action.RECONNECT),
             '{it.elsewhere}: a move of the server ended half way, or its '
             'attachment was changed'),
 
         # A move or a swap failed: the other attachment may serve the disk.
         Row('another one than its own is ``attached``',
             lambda m: m.others_attached,
-            Outcome(Reason.ATTACHMENT_MISMATCH),
+            Outcome(Reason.ATTACHMENT_MISMATCH, Action.RECONNECT),
             'the mapping names {it.name_of_own}, but Cinder attaches the '
             'volume by {it.ids_of_others}'),
 
         *_ENDED_HALF_WAY,
+
+        Row('some, but none is ``attached``; Nova has connected the disk, and '
+            'does nothing else with the server',
+            lambda m: m.ours and m.is_interrupted,
+            Outcome(Reason.HALF_MOVED, Action.RECONNECT),
+            'Nova has connected the disk, but Cinder has not: attachment '
+            '{it.ours[0].id} is {it.ours[0].status}, so a move of the server '
+            'ended half way'),
 
         Row('some, but none is ``attached`` yet',
             lambda m: m.ours,
@@ -370,6 +413,44 @@ class MappingFacts:
         seen = self.world.snapshot
         return (self.may_be_half_swapped and seen.holds_lock
                 and seen.swaps is not facts.Ending.SUCCESS)
+
+    @property
+    def attach(self) -> Attach:
+        """Return the attach that made a mapping that was never connected."""
+        return self.world.snapshot.attaches.get(
+            self.bdm.uuid, Attach.UNKNOWN)
+
+    @property
+    def depends_on_attach(self) -> bool:
+        """Tell whether it matters how the attach of the mapping ended."""
+        return (self.bdm.is_in_cinder and not self.bdm.has_connection_info
+                and self.volume.status in ('available', 'in-use', 'reserved',
+                                           'attaching'))
+
+    @property
+    def was_never_attached(self) -> bool:
+        return (self.attach is Attach.FAILED and not self.is_attached
+                and not self.others_attached
+                # Otherwise this host may have its device.
+                and not any(a.connected for a in self.ours)
+                and not self.bdm.has_connection_info
+                and self.volume.status != 'detaching')
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Tell whether no operation can explain an unfinished attachment.
+
+        Nova has connected the disk, so it is not being attached.
+        """
+        return (self.bdm.has_connection_info
+                and self.volume.status != 'detaching'
+                and not self.world.server.is_busy)
+
+    @property
+    def others_are_complete(self) -> bool:
+        """Tell whether no other attachment is between two states."""
+        return all(a.status == 'attached' or a.only_reserves
+                   for a in self.ours if a is not self.own)
 
     @property
     def only_reserves(self) -> bool:
@@ -518,6 +599,16 @@ class MappingFacts:
     def is_dangling(self) -> bool:
         return self.row.outcome.action is Action.REMOVE
 
+    @property
+    def depends_on_place(self) -> bool:
+        """Tell whether it matters if the guest is certainly on this host."""
+        return self.world.snapshot.starts_guest and (
+            self.row.outcome.action is Action.RECONNECT
+            or self.bdm.is_root and self.is_dangling) and (
+            bool(self.may_serve_elsewhere)
+            # Only when it is completed, Cinder shows its host.
+            or self.first is not None and not self.first.only_reserves)
+
     # Facts for the second table, about a dangling mapping
 
     @property
@@ -547,6 +638,57 @@ class MappingFacts:
             (a for a in self.ours if not a.is_legacy),
             key=lambda a: (bool(self.world.carriers_of.get(a.id, ())),
                            a.status != 'reserved')))
+
+    # Facts for the third table, about a disk that may be reconnected
+
+    @property
+    def first(self) -> facts.Attachment | None:
+        """Return the attachment with which a reconnect begins.
+
+        One that reserves the volume is used.  Where none is, and Cinder makes
+        no other one while the volume is ``attaching``, one is completed:
+        deleted as the only one, it would leave the volume to every server.
+        """
+        # Its own first, then in the order of their ids.
+        ours = sorted(self.ours, key=lambda a: a is not self.own)
+        reserved = [a for a in ours if a.only_reserves]
+        if reserved:
+            return reserved[0]
+        if self.volume.status == 'attaching' and not any(
+                a.status == 'attached' for a in ours):
+            return ours[0] if ours else None
+        return None
+
+    @property
+    def replaced(self) -> tuple[facts.Attachment, ...]:
+        """Return the attachments that a reconnect deletes, in this order.
+
+        Those that are not complete go first: they keep Cinder from making
+        another one.
+        """
+        return tuple(sorted(
+            (a for a in self.ours if a is not self.first),
+            key=lambda a: (a.status == 'attached', a is self.own)))
+
+    @property
+    def attached_here(self) -> Sequence[facts.Attachment]:
+        """Return the attachments that connect the volume to this host."""
+        here = spelling.host(self.world.server.host)
+        return [a for a in self.ours if a.status == 'attached' and here
+                and spelling.host(self.volume.host_of(a.id)) == here]
+
+    @property
+    def may_serve_elsewhere(self) -> Sequence[facts.Attachment]:
+        """Return the attachments to delete that may serve a guest elsewhere.
+
+        Cinder does not show the host of one that is not complete.
+        """
+        seen = self.world.snapshot
+        if seen.guest_is_here and self.bdm.uuid not in seen.left_out:
+            return []
+        here = self.attached_here
+        return [a for a in self.replaced if not a.only_reserves
+                and a.status != 'error_attaching' and a not in here]
 
     # Words
 
@@ -591,6 +733,11 @@ _ITS_OWN = ReasonOf(operator.attrgetter('reason'),
 DANGLING_MAPPINGS: Table[Row[MappingFacts, Outcome]] = Table(
     ('A dangling mapping by the table above', 'Outcome'), (
 
+    Row('is the root disk (boot index 0), and its volume is ``available``',
+        lambda m: m.bdm.is_root and m.volume.status == 'available',
+        Outcome(Reason.ROOT_VOLUME_DANGLING, Action.RECONNECT),
+        'it is the root disk, and {it.words}'),
+
     Row('is the root disk (boot index 0), or has the same volume',
         lambda m: m.has_root_disk,
         Outcome(Reason.ROOT_VOLUME_DANGLING),
@@ -630,6 +777,94 @@ DANGLING_MAPPINGS: Table[Row[MappingFacts, Outcome]] = Table(
 ))
 
 
+# A move takes the attachments of a disk apart and makes new ones, and may fail
+# at any step.  With the guest off, one new attachment to this host ends each
+# of these states.  Nothing is deleted that may serve the guest elsewhere.
+RECONNECTS: Table[Row[MappingFacts, Outcome]] = Table(
+    ('A disk to reconnect by the tables above', 'Outcome'), (
+
+    Row('in an operation in which Nova does not start the guest',
+        lambda m: not m.world.snapshot.starts_guest,
+        Outcome(_ITS_OWN),
+        'Nova does not start the guest'),
+
+    # It gets new attachments when it is unshelved.
+    Row('is of a server that is shelved and on no host',
+        lambda m: m.world.server.is_offloaded,
+        Outcome(_ITS_OWN),
+        'the server is shelved, and on no host'),
+
+    # Cinder would overwrite what it does with the volume.
+    Row('has a volume that is ``detaching``',
+        lambda m: m.volume.status == 'detaching',
+        Outcome(_ITS_OWN),
+        'its volume is detaching'),
+
+    # Cinder makes no other attachment before that ends.
+    Row('has a volume that is ``attaching`` by no attachment of this server',
+        lambda m: m.volume.status == 'attaching' and all(
+            a.status == 'attached' for a in m.ours),
+        Outcome(_ITS_OWN),
+        'its volume is attaching, and by no attachment of this server'),
+
+    Row('is of a volume of another project, or of one that is not known',
+        lambda m: m.is_foreign or None in (
+            m.volume.project, m.world.server.project),
+        Outcome(_ITS_OWN),
+        'the volume is not known to belong to the project of the server'),
+
+    # Cinder connects it to no second server.
+    Row('has a volume that Cinder attaches to another server, too; not '
+        'multiattach',
+        lambda m: m.other_servers and not m.volume.multiattach,
+        Outcome(_ITS_OWN),
+        'Cinder attaches its volume to server {it.ids_of_other_servers}, too'),
+
+    Row('has a volume, or an attachment of it, that another mapping names, '
+        'too',
+        lambda m: len(m.siblings) > 1 or m.carried_elsewhere,
+        Outcome(_ITS_OWN),
+        'another mapping names the volume or one of its attachments'),
+
+    # Nothing tells what this host has of it.
+    Row('has no connection information in Nova',
+        lambda m: not m.bdm.has_connection_info,
+        Outcome(_ITS_OWN),
+        'Nova has no connection information of it'),
+
+    Row('has two attachments to this host',
+        lambda m: len(m.attached_here) > 1,
+        Outcome(_ITS_OWN),
+        'attachments {it.attached_here[0].id} and {it.attached_here[1].id} '
+        'both connect it to this host'),
+
+    # A delete of it would not tell the back end.
+    Row('has an attachment, and names none (before Queens), or has one from '
+        'before Queens, or one whose connection Cinder has not recorded, or '
+        'does not list',
+        lambda m: m.lists_what_is_not_shown
+        or m.ours and not m.bdm.attachment_id or any(
+            a.is_legacy or a.is_half_connected for a in m.ours),
+        Outcome(_ITS_OWN),
+        'Cinder does not tell what one of its attachments connects'),
+
+    Row('has an attachment that may serve the guest on another host',
+        lambda m: m.may_serve_elsewhere,
+        Outcome(_ITS_OWN),
+        'the guest may be on another host, and have the disk by attachment '
+        '{it.may_serve_elsewhere[0].id}'),
+
+    Row('is none of these',
+        lambda m: True,
+        Outcome(_ITS_OWN, Action.RECONNECT),
+        'one attachment will connect it to this host'),
+))
+
+
+#: What an explanation says between a reason and why the disk is kept as it is.
+NOT_RECONNECTED = '; not reconnected: '
+
+
 def finding_of(mapping: MappingFacts) -> facts.Finding:
     """Return the finding about one mapping."""
     bdm, in_cinder = mapping.bdm, mapping.in_cinder
@@ -639,7 +874,14 @@ def finding_of(mapping: MappingFacts) -> facts.Finding:
         row = first(DANGLING_MAPPINGS.rows, mapping)
         outcome, explanation = row.outcome, row.explain(mapping)
         reason = outcome.reason_for(mapping)
-    removes = outcome.action is Action.REMOVE
+    action = outcome.action
+    if action is Action.RECONNECT:
+        last = first(RECONNECTS.rows, mapping)
+        action = last.outcome.action
+        if action is not Action.RECONNECT:
+            explanation += NOT_RECONNECTED + last.explain(mapping)
+    removes = action is Action.REMOVE
+    reconnects = action is Action.RECONNECT
     if (removes and in_cinder is InCinder.ATTACHED
             and mapping.volume is not facts.ABSENT):
         # Cinder offers an available volume to every server.
@@ -648,9 +890,11 @@ def finding_of(mapping: MappingFacts) -> facts.Finding:
         # Nova does not give it to the driver.
         in_cinder = InCinder.ATTACHED
     return facts.Finding(
-        reason, explanation, bdm=bdm, action=outcome.action,
+        reason, explanation, bdm=bdm, action=action,
         in_cinder=in_cinder,
         is_root=mapping.has_root_disk or mapping.may_have_root_disk,
         depends_on_root=mapping.may_have_root_disk and (
             mapping.is_dangling or in_cinder is not InCinder.ATTACHED),
-        dependent=mapping.dependent if removes else ())
+        dependent=mapping.dependent if removes
+        else mapping.replaced if reconnects else (),
+        first=mapping.first if reconnects else None)

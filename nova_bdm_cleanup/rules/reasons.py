@@ -33,13 +33,13 @@ class Reason(Code):
     Each has
 
     * its value,
-    * the level of a log line about a disk that is kept, or a removal that is
+    * the level of a log line about a disk that is kept, or a change that is
       withheld, for this reason: INFO if it passes by itself or the operator
       chose it, ERROR if data may be lost,
     * its remedy; None: the commands have no finding with this reason, or the
       disk is healthy and needs nothing,
     * whether a round of the periodic audit reports it,
-    * for a reason why the cleaner withholds a removal: the same in plain
+    * for a reason why the cleaner withholds a change: the same in plain
       words, for the log and the documentation.
     """
 
@@ -71,6 +71,10 @@ class Reason(Code):
     ATTACHED_ELSEWHERE = (
         'attached-elsewhere', levels.WARNING, Remedy.CLEAN, True)
 
+    # A mapping of a disk that the guest never got.
+    NEVER_ATTACHED = (
+        'never-attached', levels.WARNING, Remedy.CLEAN, True)
+
     # A second mapping of a healthy disk.
     DUPLICATE_MAPPING = (
         'duplicate-mapping', levels.WARNING, Remedy.CLEAN, True)
@@ -86,11 +90,16 @@ class Reason(Code):
     # Usually it passes, but Cinder may have lost control of the volume.
     VOLUME_BUSY = 'volume-busy', levels.WARNING, Remedy.WAIT, True
 
+    # A disk without a complete attachment to this host: it is reconnected,
+    # unless a rule keeps it.
+    ATTACHMENT_MISMATCH = (
+        'attachment-mismatch', levels.WARNING, Remedy.CLEAN, True)
+    RESERVED_ONLY = 'reserved-only', levels.WARNING, Remedy.CLEAN, True
+    HALF_MOVED = 'half-moved', levels.WARNING, Remedy.CLEAN, True
+
     # A person has to decide: the software cannot know which side is right.
     ROOT_VOLUME_DANGLING = (
         'root-volume-dangling', levels.ERROR, Remedy.PERSON, True)
-    ATTACHMENT_MISMATCH = (
-        'attachment-mismatch', levels.WARNING, Remedy.PERSON, True)
     STATUS_CONTRADICTION = (
         'status-contradiction', levels.WARNING, Remedy.PERSON, True)
     DUPLICATE_ATTACHMENT = (
@@ -100,8 +109,6 @@ class Reason(Code):
     CROSS_WIRED = 'cross-wired', levels.WARNING, Remedy.PERSON, True
     # Only the node knows addresses.
     ADDRESS_CLAIMED = 'address-claimed', levels.WARNING, None, False
-    RESERVED_ONLY = 'reserved-only', levels.WARNING, Remedy.PERSON, True
-    HALF_MOVED = 'half-moved', levels.WARNING, Remedy.PERSON, True
     STUCK = 'stuck', levels.WARNING, Remedy.RELEASE, True
 
     # Only the commands find these.
@@ -127,11 +134,11 @@ class Reason(Code):
     OBSERVE_MODE = (
         'observe-mode', levels.WARNING, None, True,
         '[bdm_cleanup] mode is observe; in mode enforce a hard reboot would '
-        'remove it')
+        'act on it')
     SOFT_REBOOT = (
         'soft-reboot', levels.WARNING, None, True,
-        'a soft reboot keeps the old disks; reboot the server hard to clean '
-        'it up')
+        'a soft reboot keeps the disks as they are; a hard reboot would act '
+        'on it')
     # The cleaner charges those who can bring the trigger about.
     OVER_LIMIT = (
         'over-limit', levels.WARNING, None, True,
@@ -161,10 +168,10 @@ class Reason(Code):
     SHUTTING_DOWN = (
         'shutting-down', levels.INFO, None, True,
         'nova-compute is shutting down; the next cleanup of the server '
-        'removes it')
+        'acts on it')
     JOURNAL_UNWRITABLE = (
         'journal-unwritable', levels.WARNING, None, True,
-        'the removal cannot be recorded in the journal')
+        'the action cannot be recorded in the journal')
 
     # A round of the audit has no answer about a server.
     NOT_LOOKED_AT = 'not-looked-at', levels.WARNING, None, True
@@ -204,11 +211,15 @@ DANGLING = frozenset((
     Reason.VOLUME_MISSING,
     Reason.VOLUME_AVAILABLE,
     Reason.ATTACHED_ELSEWHERE,
+    Reason.NEVER_ATTACHED,
 ))
 
-#: Cinder only reserves a volume that Nova has connected.  A new attachment
-#: repairs that, and a reboot before it changes nothing.
+#: Cinder does not connect to this host what Nova has connected.  A reboot
+#: that does not reconnect it changes nothing.
 ENDED_HALF_WAY = frozenset((Reason.RESERVED_ONLY, Reason.HALF_MOVED))
+
+#: The reasons for which a disk is reconnected, unless a rule keeps it.
+RECONNECTED = ENDED_HALF_WAY | {Reason.ATTACHMENT_MISMATCH}
 
 #: The reasons for which a mapping is removed, dangling or not.
 REMOVED = DANGLING | {Reason.DUPLICATE_MAPPING}

@@ -22,6 +22,7 @@ class Status(Code):
     DONE = 'done'
     RELEASED = 'released'
     REMOVED = 'removed'
+    RECONNECTED = 'reconnected'
     #: It is gone, and nothing shows that the plugin removed it.
     GONE = 'gone'
 

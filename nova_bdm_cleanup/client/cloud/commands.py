@@ -23,16 +23,16 @@ def show(server: str | None) -> str:
     return 'openstack bdm show %s' % server
 
 
-def detach(server: str, volume: str) -> str:
-    return 'openstack server remove volume %s %s' % (server, volume)
-
-
 def stop(server: str) -> str:
     return 'openstack server stop %s' % server
 
 
 def start(server: str) -> str:
     return 'openstack server start %s' % server
+
+
+def unshelve(server: str) -> str:
+    return 'openstack server unshelve %s' % server
 
 
 def unlock(server: str) -> str:

@@ -17,7 +17,9 @@ from nova_bdm_cleanup.rules.reasons import (
     DANGLING,
     ENDED_HALF_WAY,
     Reason,
+    RECONNECTED,
     Remedy,
+    REMOVED,
 )
 
 #: The words for the remedies in a total.
@@ -137,8 +139,15 @@ class CloudFinding:
     @property
     def is_for_reboot(self) -> bool:
         """Return whether a hard reboot resolves it, even if less would do."""
-        return (self.withheld is None and not self.may_be_root
-                and self.reason.remedy is Remedy.CLEAN)
+        return self.withheld is None and not self.may_be_root and (
+            self.instead is Remedy.CLEAN or self.reason not in RECONNECTED
+            and self.reason.remedy is Remedy.CLEAN)
+
+    @property
+    def is_reconnect(self) -> bool:
+        """Return whether a hard reboot reconnects its disk."""
+        return self.is_for_reboot and self.reason not in (
+            *REMOVED, Reason.STALE_ATTACHMENT)
 
     @property
     def is_attachment_over_limit(self) -> bool:
@@ -190,12 +199,13 @@ class CloudFinding:
         if self.remedy is Remedy.RELEASE:
             return ('openstack bdm release %s%s' % (target, self.options),)
         if self.withheld is Reason.SERVER_LOCKED and self.server:
-            return commands.unlock(self.server), commands.clean(self.server)
+            return (commands.unlock(self.server),
+                    commands.clean(self.server) + self.options)
         if self.withheld is not None:
             return (commands.explain(self.withheld),)
         if self.remedy is Remedy.CLEAN:
-            return (commands.clean(self.server),)
-        return self.steps or (commands.show(self.server),)
+            return (commands.clean(self.server) + self.options,)
+        return self.steps or (commands.show(self.server) + self.options,)
 
     @property
     def key(self) -> tuple[str | None, ...]:
@@ -252,22 +262,18 @@ def _steps(finding: Finding, seen: Inspection,
            volume: Volume | None) -> tuple[str, ...]:
     """Return the commands that resolve it, if a person must run them."""
     server = seen.server
+    if server.is_shelved:
+        return ((commands.unshelve(server.id),)
+                if finding.reason in RECONNECTED else ())
     if finding.reason is Reason.ROOT_VOLUME_DANGLING and (
             volume is None or volume.status != 'available'):
         # There is no volume to return to it.
         return commands.stop(server.id), commands.explain(finding.reason)
-    new_attachment = commands.new_attachment(server, finding.volume_id or '')
-    if finding.reason in (Reason.ROOT_VOLUME_DANGLING, Reason.RESERVED_ONLY):
-        return *new_attachment, commands.start(server.id)
-    if (finding.reason is Reason.HALF_MOVED
-            and finding.attachment_id in seen.attachments):
-        # The refresh disconnects the address in the row from this host: a
-        # person must know that it is not that of another disk.
-        return (commands.explain(finding.reason), *new_attachment,
+    if finding.reason is Reason.ROOT_VOLUME_DANGLING:
+        return (*commands.new_attachment(server, finding.volume_id or ''),
                 commands.start(server.id))
-    if finding.reason is Reason.HALF_MOVED:
-        # A reboot also deletes the attachment that no mapping names.
-        return *new_attachment, commands.reboot(server.id)
+    # "nova-manage volume_attachment refresh" may disconnect the disk of
+    # another server, or fail and lose the connection information.
     return ()
 
 
@@ -279,6 +285,11 @@ def _instead(finding: Finding, seen: Inspection) -> Remedy | None:
             # The limit is only for reboots.
             and finding.withheld in (None, Reason.OVER_LIMIT)):
         return Remedy.RELEASE
+    if finding.is_reconnect and finding.withheld is None:
+        return Remedy.CLEAN
+    if finding.reason in RECONNECTED:
+        # A rule keeps the disk as it is.
+        return Remedy.PERSON
     if finding.reason is Reason.DUPLICATE_MAPPING and not finding.is_removal:
         return Remedy.PERSON
     if finding.reason is Reason.STUCK:

@@ -193,26 +193,6 @@ class HeldAttachment(HeldVolume):
     def show(self) -> tuple[str, ...]:
         return (commands.show(self.attachment.server_id),)
 
-    @property
-    def detach(self) -> str:
-        return commands.detach(self.attachment.server_id or '',
-                               self.volume.id)
-
-    @property
-    def new_attachment(self) -> tuple[str, ...]:
-        if self.server is None:
-            return ()
-        return (*commands.new_attachment(self.server, self.volume.id),
-                commands.start(self.server.id),
-                'if the server must not have it: ' + self.detach)
-
-    @property
-    def half_moved(self) -> tuple[str, ...]:
-        if self.server is None:
-            return ()
-        return (*commands.new_attachment(self.server, self.volume.id),
-                commands.reboot(self.server.id))
-
 
 HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
     ('The attachment', 'Call'), (
@@ -282,38 +262,36 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
     # The API shows neither how old a mapping is nor which address it has: the
     # guest could get the disk that another server has at that address.
     row('is connected and not ``attached``, and its server has a mapping that '
-        'names it. An attachment is never completed: the mapping may still '
-        'have the address of another host',
+        'names it. An attachment is never completed here: the mapping may '
+        'still have the address of another host',
         lambda a: a.is_unfinished,
         'the mapping of server {it.server.id} names this attachment, which is '
         'only {it.attachment.status}: an attach or a move of the server ended '
-        'half way. Nothing ends this yet, not even a hard reboot, after which '
-        'the disk may be missing. An operator has to',
-        commands=lambda a: (commands.explain(Reason.STUCK),)),
+        'half way. A hard reboot reconnects the disk, or removes the mapping '
+        'of one that the guest never had. If it does neither, an operator has '
+        'to end the attach',
+        commands=lambda a: (*a.show, commands.explain(Reason.STUCK))),
 
     row('only reserves the volume, and its server has a mapping that names an '
         'attachment that does not exist: a move of the server ended half way, '
-        'and the server must get its disk back. Give the mapping a new '
-        'attachment (``nova-manage volume_attachment refresh``); after that '
-        'it is stale, and a hard reboot deletes it',
+        'and a hard reboot reconnects the disk',
         lambda a: a.is_unsaved,
         'the mapping of server {it.server.id} names attachment '
         '{it.holder.disk.attachment_id}, which does not exist: a move of the '
         'server ended half way, and nothing but this attachment keeps the '
-        'volume from other servers. Give the mapping a new attachment',
-        commands=lambda a: a.half_moved),
+        'volume from other servers. A hard reboot reconnects the disk',
+        commands=lambda a: a.show),
 
     row('is not ``attached``, and its server has a mapping of the volume: an '
-        'attach or a move of the server ended half way, and only an operator '
-        'can find out which. Give the mapping a new attachment '
-        '(``nova-manage volume_attachment refresh``), then detach the volume '
-        'if the server must not have it',
+        'attach or a move of the server ended half way. A hard reboot '
+        'reconnects the disk, or removes the mapping of one that the guest '
+        'never had',
         lambda a: a.is_half_attached,
         'server {it.server.id} has a mapping of the volume, and the '
         'attachment is only {it.attachment.status}: an attach or a move of '
-        'the server ended half way. Give the mapping a new attachment, then '
-        'detach the volume if the server must not have it',
-        commands=lambda a: a.new_attachment),
+        'the server ended half way. A hard reboot reconnects the disk, or '
+        'removes the mapping of one that the guest never had',
+        commands=lambda a: a.show),
 
     row('is ``attached``, its server has a mapping of the volume, which is '
         '``attaching`` or ``reserved`` for less than ``--stuck-after``, or '
@@ -328,8 +306,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
         and a.holder.disk.attachment_id in (None, a.attachment.id),
         'server {it.server.id} has the volume, and no operation is in '
         'progress, but the volume is {it.volume.status}. Nothing ends this '
-        'yet, not even a hard reboot, after which the disk may be missing. An '
-        'operator has to',
+        'yet, not even a hard reboot. An operator has to',
         commands=lambda a: (commands.explain(Reason.STUCK),)),
 
     row('is of a server that has a mapping of the volume, which is not '

@@ -144,14 +144,17 @@ class Cloud:
             server=facts.Server(
                 uuid=server.id, project=server.project,
                 host=server.host or '',
+                is_offloaded=server.is_shelved,
                 is_locked=lock is not None and (
-                    heeds_owners_lock or not lock.is_owners)),
+                    heeds_owners_lock or not lock.is_owners),
+                is_busy=server.is_busy),
             bdms=bdms, volumes=volumes, attachments=attachments,
             sees_all=cinder.sees_all)
         policy, now = self.policy, self.now()
         plan = rules.judge(
             snapshot, _CommandSources(
-                nova, snapshot.server, witness or self.witness), policy, now)
+                nova, server, snapshot.server, witness or self.witness),
+            policy, now)
         by_id = {a.id: a for a in attachments}
         plan = facts.Plan(tuple(
             in_context(ContextFacts(
@@ -178,11 +181,24 @@ class _CommandSources:
     """
 
     nova: Nova
+    shown: ComputeServer
     server: facts.Server
     volumes: Witness
 
     def current(self) -> facts.Server:
         return self.server
+
+    def attaches(self, bdms: Sequence[facts.Bdm]
+                 ) -> Mapping[str, facts.Attach]:
+        # The API does not tell which mappings were never connected.
+        return {}
+
+    def left_out(self) -> frozenset[str]:
+        return frozenset()
+
+    def guest_is_here(self) -> bool:
+        # The node asks the hypervisor.
+        return self.shown.status in ('ACTIVE', 'PAUSED')
 
     def swaps(self) -> facts.Ending:
         # Nothing of a locked server is removed anyway.
@@ -280,12 +296,11 @@ CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
         'Nova never connected, if there is one: the API does not show that'),
 
     # The API does not show whether Nova has connected the disk.
-    Row('is ``reserved-only`` for less than ``--stuck-after``',
-        lambda c: c.finding.reason is Reason.RESERVED_ONLY
-        and not c.is_stuck,
-        Shown(Reason.OPERATION_IN_FLIGHT),
-        'the attachment only reserves the volume, for less than '
-        '--stuck-after'),
+    Row('is ``reserved-only``, or ``half-moved`` while its volume is '
+        '``reserved`` or ``attaching``, for less than ``--stuck-after``',
+        lambda c: c.is_half_attached and not c.is_stuck,
+        Shown(Reason.OPERATION_IN_FLIGHT, is_decided_later=True),
+        'its attachment is not complete, for less than --stuck-after'),
 
     # "nova-manage volume_attachment refresh" locks the server.
     Row('is ``half-moved`` for less than ``--stuck-after``, and the server is '
@@ -330,6 +345,13 @@ class ContextFacts:
     def is_stuck(self) -> bool:
         return self.volume is not None and self.policy.is_stuck(
             self.volume.updated_at, self.now)
+
+    @property
+    def is_half_attached(self) -> bool:
+        return (self.finding.reason is Reason.RESERVED_ONLY
+                or self.finding.reason is Reason.HALF_MOVED
+                and self.volume is not None
+                and self.volume.status in facts.IN_FLIGHT)
 
     @property
     def hangs(self) -> bool:

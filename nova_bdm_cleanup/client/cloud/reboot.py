@@ -15,12 +15,7 @@ from nova_bdm_cleanup.client.cloud.nova import ComputeServer, Nova
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.action_events import ActionEvent, Kind
-from nova_bdm_cleanup.rules.reasons import (
-    ENDED_HALF_WAY,
-    Reason,
-    Remedy,
-    REMOVED,
-)
+from nova_bdm_cleanup.rules.reasons import ENDED_HALF_WAY, Reason, Remedy
 
 #: The states in which Nova accepts a hard reboot.
 _REBOOTABLE = ('ACTIVE', 'SHUTOFF', 'PAUSED', 'SUSPENDED', 'ERROR')
@@ -41,7 +36,7 @@ class RebootPreview:
     def __init__(self, seen: inspection.Inspection) -> None:
         self.server = server = seen.server
         findings = findings_of(seen)
-        #: The findings that it removes.
+        #: The findings that it ends, by a removal or a reconnect.
         self.findings = [i for i in findings if i.is_for_reboot]
         #: The findings that it leaves to another remedy.
         self.others = [i for i in findings if not i.is_for_reboot and (
@@ -75,7 +70,7 @@ class RebootPreview:
                 i.withheld is Reason.SERVER_LOCKED for i in findings):
             self.refusals.append(seen.lock.words + (
                 '; give --locked to reboot it' if seen.lock.is_owners else
-                '; the plugin removes nothing from it before an administrator '
+                '; the plugin leaves it as it is before an administrator '
                 'has unlocked it'))
         # Attachments of one volume have the same text.
         self.refusals += dict.fromkeys(
@@ -83,7 +78,7 @@ class RebootPreview:
                 i.withheld or i.reason, i.volume, i.explanation)
             for i in findings if i.withheld is not Reason.SERVER_LOCKED
             and (i.stops_a_reboot
-                 # A reboot without a removal would not resolve it.
+                 # A reboot that changes nothing would not resolve it.
                  or i.remedy is Remedy.PERSON and not self.findings))
 
     @property
@@ -111,7 +106,7 @@ class RebootPreview:
                   known: Iterable[CloudFinding]) -> str:
         """Say how a server has changed; empty: it has not.
 
-        :param findings: the findings to remove
+        :param findings: the findings to end
         :param known: all findings known before
         """
         today = {i.key: i for i in self.findings}
@@ -127,7 +122,8 @@ class RebootPreview:
         keys = {i.key for i in known}
         for key, found in today.items():
             if key not in keys:
-                return 'a reboot would also remove volume %s (%s)' % (
+                return 'a reboot would also %s volume %s (%s)' % (
+                    'reconnect' if found.is_reconnect else 'remove',
                     found.volume, found.reason)
         return ''
 
@@ -176,8 +172,9 @@ class RebootRecord:
 
     def of(self, kind: Kind, finding: CloudFinding) -> ActionEvent | None:
         """Return the event about what a finding is about."""
-        subject = (finding.volume if finding.reason in REMOVED
-                   else finding.attachment)
+        subject = (finding.attachment
+                   if finding.reason is Reason.STALE_ATTACHMENT
+                   else finding.volume)
         return next((e for e in self.events
                      if e.kind is kind and e.subject in (subject, None)), None)
 
@@ -188,6 +185,10 @@ class RebootRecord:
         :param left: the verdict on what is still there; None: it is gone
         :param status: the state of the server, if it is not as expected
         """
+        if self.of(Kind.RECONNECTED, finding):
+            return Result(finding, Status.RECONNECTED, status
+                          and 'the server is %s now' % status,
+                          is_well=not status, joint=', but ')
         is_removed = not left and self.of(Kind.REMOVED, finding)
         withheld = self.of(Kind.WITHHELD, finding)
         words = []

@@ -66,10 +66,17 @@ _REMOVALS_SINCE_START = _counter(
     'nova_bdm_cleanup_removals_total',
     'Mappings and attachments that were removed since the start.',
     'reason', 'trigger')
+_RECONNECTS_SINCE_START = _counter(
+    'nova_bdm_cleanup_reconnects_total',
+    'Disks that were reconnected since the start.', 'reason', 'trigger')
 _REFUSALS_SINCE_START = _counter(
     'nova_bdm_cleanup_refusals_total',
-    'Removals that were withheld, and cleanups and rounds that were skipped '
-    'or failed, since the start, by reason.', 'reason', 'trigger')
+    'Removals and reconnects that were withheld, and cleanups and rounds that '
+    'were skipped or failed, since the start, by reason.', 'reason', 'trigger')
+_INTERRUPTED_SINCE_START = _counter(
+    'nova_bdm_cleanup_interrupted_total',
+    'Servers whose operation had ended with an earlier nova-compute, at the '
+    'start.', 'task_state')
 _CINDER_SECONDS = prometheus_client.Summary(
     'nova_bdm_cleanup_look_duration_seconds',
     'Time of the requests to Cinder, for each cleanup, and for each server in '
@@ -97,8 +104,9 @@ _LAST_ROUND_SERVERS = _gauge(
 #: All metrics of a nova-compute, for the documentation.
 NODE_METRICS = (
     _INFO, _ACTIVE, _START_TIME, _HEARTBEAT, _FINDINGS_BY_REASON,
-    _OLDEST_FINDING, _REMOVALS_SINCE_START, _REFUSALS_SINCE_START,
-    _CINDER_SECONDS, _REMOVALS_LAST_HOUR, _REMOVALS_LIMIT, _AUDIT_INTERVAL,
+    _OLDEST_FINDING, _REMOVALS_SINCE_START, _RECONNECTS_SINCE_START,
+    _REFUSALS_SINCE_START, _INTERRUPTED_SINCE_START, _CINDER_SECONDS,
+    _REMOVALS_LAST_HOUR, _REMOVALS_LIMIT, _AUDIT_INTERVAL,
     _LAST_ROUND_TIME, _LAST_ROUND_SECONDS, _LAST_ROUND_SERVERS)
 
 #: Held while the gauges are set and written: the periodic task and an audit
@@ -129,6 +137,12 @@ class HostCounters(log_lines.Counters):
 
     def count_removal(self, reason: str, trigger: str) -> None:
         _REMOVALS_SINCE_START.labels(self._host, reason, trigger).inc()
+
+    def count_reconnect(self, reason: str, trigger: str) -> None:
+        _RECONNECTS_SINCE_START.labels(self._host, reason, trigger).inc()
+
+    def count_interrupted(self, task_state: str) -> None:
+        _INTERRUPTED_SINCE_START.labels(self._host, task_state).inc()
 
     def count_refusals(self, reason: str, trigger: str,
                        number: int = 1) -> None:
@@ -214,7 +228,8 @@ def registry_of(process: Process, findings: Sequence[RecordedFinding],
         for reason, times in sorted(by_reason.items()):
             gauge.labels(process.host, reason).set(value_of(times))
         registry.register(gauge)
-    for counter in (_REMOVALS_SINCE_START, _REFUSALS_SINCE_START,
+    for counter in (_REMOVALS_SINCE_START, _RECONNECTS_SINCE_START,
+                    _REFUSALS_SINCE_START, _INTERRUPTED_SINCE_START,
                     _CINDER_SECONDS):
         registry.register(counter)
     add(_REMOVALS_LAST_HOUR, removals)

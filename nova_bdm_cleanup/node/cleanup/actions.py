@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The actions of a plan, in the only safe order.
 
-Power the guest off, disconnect the host, delete Nova's row, tell Cinder.  Once
-Cinder is told, it may give the volume to another server, so neither this host
-nor Nova's database may still know the disk: if any process dies at any moment,
-nothing connects the disk again (CVE-2023-2088).
+A removal: power the guest off, disconnect the host, delete Nova's row, tell
+Cinder.  Once Cinder is told, it may give the volume to another server, so
+neither this host nor Nova's database may still know the disk: if any process
+dies at any moment, nothing connects the disk again (CVE-2023-2088).
 
 A failed step ends the actions on that disk.  Until Nova's row is deleted, the
 next look finds a dangling disk; after that, it finds a stale attachment in
 Cinder.  The same way completes a cleanup that a crash has interrupted.
+
+A reconnect follows all removals: disconnect the host, name a new attachment in
+Nova's row, delete the others, have Cinder connect the new one to this host,
+take its answer into the row, complete it.  The volume is never without an
+attachment of the server, so no other server can get it.  What the row had
+before is never copied: the back end may have given its address away.
 """
 
 from __future__ import annotations
@@ -27,7 +33,7 @@ from nova_bdm_cleanup.node.store.journal import Entry, NOTHING
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.cinder import Cinder
 from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
-from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules import facts, spelling
 from nova_bdm_cleanup.rules.action_events import Kind
 from nova_bdm_cleanup.rules.reasons import Reason
 
@@ -39,6 +45,14 @@ T = TypeVar('T')
 NOT_HERE = 'nothing of it is on this host'
 #: The address is another host's.
 NEVER_HERE = 'it is not connected on this host'
+
+#: The states of a volume in which Cinder changes its attachments rightly.  In
+#: others it overwrites what it is doing with the volume.
+_CHANGEABLE = ('available', 'in-use', 'reserved', 'attaching')
+
+#: Why the driver must not be given the disk of a reconnect that has not ended.
+_NOT_ENDED = ('its reconnect has not ended, so the back end may have given '
+              'its address to another disk')
 
 
 class StepFailed(Exception):
@@ -65,8 +79,10 @@ class Actions:
     trigger: Trigger
     #: No action begins after it.
     deadline: Deadline
-    #: The compute host.
-    host: str
+    server: facts.Server
+    #: Returns whether the guest was certainly on this host, and on no other
+    #: one, with the disk of a mapping.
+    had_disk: Callable[[facts.Bdm], bool]
     #: How many actions are planned.
     planned: int
     #: The accounts that removals of mappings and of attachments count towards.
@@ -79,11 +95,17 @@ class Actions:
         # Volumes with a failed action: the actions of another mapping of such
         # a volume must not continue where the first ones stopped.
         self._stopped: set[str | None] = set()
+        #: The mappings whose connection Cinder was asked to change.
+        self._asked: set[str] = set()
+        #: The attachments that Cinder was asked to delete, and may have.
+        self._may_be_gone: set[str] = set()
         #: The number of completed actions.
         self.completed = 0
         #: The counts for the hourly limits: rather one too many.
         self.removals = 0
         self.deletions = 0
+        #: The number of reconnects that have begun.
+        self.reconnects = 0
 
     def power_off(self) -> None:
         """Switch the guest off: nothing may write to a disk that is removed.
@@ -103,14 +125,17 @@ class Actions:
         self._stopped.add(finding.volume_id)
 
     def carry_out(self, finding: facts.Finding) -> facts.Finding:
-        """Carry out the removal of one finding, up to the first failure.
+        """Carry out the change of one finding, up to the first failure.
 
-        :returns: the finding, withheld if its removal was not completed
+        :returns: the finding, withheld if its change was not completed
         """
         try:
             self._step(finding, 'begin',
                        lambda: self._may_begin(finding.volume_id), quiet=True)
-            self.log.removing(finding)
+            if finding.is_reconnect:
+                self.log.reconnecting(finding)
+            else:
+                self.log.removing(finding)
             with contextlib.ExitStack() as guards:
                 self._step(
                     finding, 'volume-lock', lambda: guards.enter_context(
@@ -123,13 +148,19 @@ class Actions:
                         quiet=True)
                 if finding.attachment is not None:
                     self._release(finding, finding.attachment)
+                elif finding.bdm is not None and finding.is_reconnect:
+                    finding = self._reconnect(finding, finding.bdm)
                 elif finding.bdm is not None and finding.disconnect:
                     self._remove(finding, finding.bdm)
                 elif finding.bdm is not None:
                     self._drop(finding, finding.bdm)
         except StepFailed as exc:
             self.stop(finding)
-            return finding.withhold(exc.reason)
+            finding = finding.withhold(exc.reason)
+            if finding.bdm is not None and finding.bdm.addresses and (
+                    finding.bdm.uuid in self._asked):
+                finding = dataclasses.replace(finding, address=_NOT_ENDED)
+            return finding
         self.completed += 1
         return finding
 
@@ -142,8 +173,7 @@ class Actions:
             raise ports.ShuttingDown(
                 'the cleanup of this disk was not begun: nova-compute stops')
         if volume_id in self._stopped:
-            raise NotBegun('another mapping of the same volume could not be '
-                           'removed')
+            raise NotBegun('an earlier action on the same volume has failed')
 
     def record(self, name: str, outcome: str, **subject: Any) -> None:
         """Write a step to the journal."""
@@ -156,7 +186,8 @@ class Actions:
         """
         left = self.planned - self.completed
         outcome = ('done' if not left else 'partly' if self.completed
-                   or self.removals or self.deletions else NOTHING)
+                   or self.removals or self.deletions or self.reconnects
+                   else NOTHING)
         spent = dict(zip(self.accounts, (self.removals, self.deletions)))
         self._write(lambda: self.entry.finish(outcome, spent))
         self.log.finished(self.completed, left, seconds,
@@ -222,6 +253,208 @@ class Actions:
         self._delete(finding, attachment)
         self._announce(finding)
 
+    def _reconnect(self, finding: facts.Finding,
+                   bdm: facts.Bdm) -> facts.Finding:
+        """Give a disk one attachment to this host.
+
+        :returns: the finding about the disk as it is now
+        """
+        volume = self._changeable(finding)
+        self._disconnect(finding, bdm, bdm=bdm.uuid)
+        self.reconnects += 1
+        early = finding.replaced_early
+        for attachment in early:
+            self._replace(finding, bdm, attachment)
+        late = [a for a in finding.dependent if a not in early]
+        first = finding.first
+        if first is not None and not first.only_reserves:
+            named = self._completed(finding, bdm, first)
+            if named is not None:
+                # Its address is no newer than the verdict on it.
+                return self._ended(finding, named, finding.address)
+            late, first = [first], None
+        new = self._reserved(finding, first)
+        try:
+            named = self._named(finding, bdm, new)
+            for attachment in late:
+                self._replace(finding, bdm, attachment)
+            try:
+                connected = self._connected(finding, named)
+            except StepFailed as exc:
+                if not isinstance(exc.__cause__, ports.AttachmentGone):
+                    raise
+                # A member of the project has deleted it.
+                new = self._reserved(finding, None)
+                named = self._named(finding, bdm, new)
+                connected = self._connected(finding, named)
+            self._complete(finding, connected.attachment_id or '')
+        except StepFailed:
+            # The servers that share the volume can neither attach nor detach
+            # it meanwhile.  But without any attachment of this server its
+            # mapping would dangle, unless it is gone itself.
+            is_shared = volume.multiattach or bdm.is_multiattach
+            if self._is_gone(bdm) or is_shared and any(
+                    a.id not in self._may_be_gone for a in late):
+                self._give_back(finding, new)
+            raise
+        if connected.addresses:
+            # Nothing of the disk is here, and what else has its address must
+            # not be connected in its place.
+            self._disconnect(finding, connected, is_given=True, bdm=bdm.uuid)
+        return self._ended(finding, connected, address='')
+
+    def _replace(self, finding: facts.Finding, bdm: facts.Bdm,
+                 attachment: facts.Attachment) -> None:
+        """Delete an attachment of a disk that gets, or has, another one."""
+        self._changeable(finding)
+        if not attachment.only_reserves:
+            # Whatever the answer, its address may be another disk's now.
+            self._asked.add(bdm.uuid)
+        self._may_be_gone.add(attachment.id)
+        try:
+            self._delete(finding, attachment)
+        except StepFailed as exc:
+            if isinstance(exc.__cause__, (errors.Refused, errors.Conflict)):
+                self._may_be_gone.discard(attachment.id)
+            raise
+
+    def _is_gone(self, bdm: facts.Bdm) -> bool:
+        try:
+            return all(b.uuid != bdm.uuid for b in self.instance.bdms())
+        except Exception:
+            # The next look finds the attachment.
+            return False
+
+    def _completed(self, finding: facts.Finding, bdm: facts.Bdm,
+                   first: facts.Attachment) -> facts.Bdm | None:
+        """Complete an attachment, which shows the host that it connects.
+
+        :returns: the mapping, if it is healthy now
+        :raises StepFailed: when the attachment may serve a guest elsewhere
+        """
+        self._complete(finding, first.id)
+        shown, volume = self._step(finding, 'look', lambda: (
+            self.cinder.attachment(first.id),
+            self.cinder.volume(first.volume_id)), quiet=True)
+        host = volume.host_of(first.id) if volume else None
+        is_here = spelling.host(host) == spelling.host(self.server.host)
+        # The delete of another one may have ended its connection.
+        is_whole = bdm.uuid not in self._asked
+        if shown is not None and is_here and shown.connected and is_whole and (
+                shown.addresses & bdm.addresses
+                or not shown.addresses and not bdm.addresses):
+            return self._named(finding, bdm, first.id)
+        self._step(finding, 'place', lambda: self._check_place(
+            bdm, first, host, is_here), quiet=True)
+        return None
+
+    def _check_place(self, bdm: facts.Bdm, attachment: facts.Attachment,
+                     host: str | None, is_here: bool) -> None:
+        """Check that an attachment serves no guest on another host.
+
+        :raises Undecided: when it may
+        """
+        if not is_here and not self.had_disk(bdm):
+            raise ports.Undecided(
+                'attachment %s connects host %s, and the guest may be there'
+                % (attachment.id, host))
+
+    def _reserved(self, finding: facts.Finding,
+                  first: facts.Attachment | None) -> str:
+        """Return an attachment that reserves the volume; make one if there is
+        none.
+
+        :param first: there is one already
+        """
+        self._changeable(finding)
+        new = first.id if first else self._step(
+            finding, 'create-attachment',
+            lambda: self.cinder.create_attachment(
+                self.server.uuid, finding.volume_id or ''), quiet=True)
+        self.record('create-attachment', 'skipped' if first else 'done',
+                    attachment=new, volume=finding.volume_id)
+        return new
+
+    def _named(self, finding: facts.Finding, bdm: facts.Bdm,
+               attachment_id: str) -> facts.Bdm:
+        """Have the mapping name an attachment."""
+        def name() -> facts.Bdm:
+            named = self.instance.name_attachment(bdm, attachment_id)
+            if named.attachment_id != attachment_id:
+                raise NotBegun('the mapping names attachment %s now'
+                               % named.attachment_id)
+            return named
+
+        return self._step(finding, 'name-attachment', name,
+                          bdm=bdm.uuid, attachment=attachment_id)
+
+    def _connected(self, finding: facts.Finding,
+                   bdm: facts.Bdm) -> facts.Bdm:
+        """Connect the attachment of a mapping to this host."""
+        volume = self._changeable(finding)
+        self._asked.add(bdm.uuid)
+        bdm = self._step(
+            finding, 'connect-attachment',
+            lambda: self.instance.connect(bdm, volume.multiattach),
+            bdm=bdm.uuid, attachment=bdm.attachment_id)
+        self._step(finding, 'only-attachment', lambda: self._check_only(
+            finding, bdm.attachment_id or ''), quiet=True)
+        return bdm
+
+    def _complete(self, finding: facts.Finding, attachment_id: str) -> None:
+        self._changeable(finding)
+        self._step(finding, 'complete-attachment',
+                   lambda: self.cinder.complete_attachment(attachment_id),
+                   attachment=attachment_id, volume=finding.volume_id)
+
+    def _changeable(self, finding: facts.Finding) -> facts.Volume:
+        """Read a volume whose attachments are about to be changed."""
+        def read() -> facts.Volume:
+            volume = self.cinder.volume(finding.volume_id or '')
+            if volume is None or volume.is_migrating or (
+                    volume.status not in _CHANGEABLE):
+                raise NotBegun('the volume is %s' % (
+                    'gone' if volume is None else 'being migrated'
+                    if volume.is_migrating else volume.state))
+            return volume
+
+        return self._step(finding, 'look', read, quiet=True)
+
+    def _check_only(self, finding: facts.Finding, attachment_id: str) -> None:
+        """Check that nothing else has attached the volume to the server.
+
+        Two hosts that connect it at once both pass Cinder's own check.
+        """
+        # A list may still show what was deleted.
+        known = {attachment_id, finding.first and finding.first.id,
+                 *(a.id for a in finding.dependent)}
+        for other in self.cinder.own_attachments(
+                self.server.uuid, finding.volume_id or ''):
+            if other.id not in known:
+                raise NotBegun('attachment %s of the volume was made meanwhile'
+                               % other.id)
+
+    def _give_back(self, finding: facts.Finding, attachment_id: str) -> None:
+        """Delete a new attachment that nothing will use."""
+        try:
+            self.cinder.delete_attachment(attachment_id)
+        except Exception as exc:
+            # The next look finds it.
+            self.record('delete-attachment', 'failed', detail=log_lines.masked(
+                exc), attachment=attachment_id, volume=finding.volume_id)
+
+    def _ended(self, finding: facts.Finding, bdm: facts.Bdm,
+               address: str) -> facts.Finding:
+        """Return the finding about a disk that was reconnected.
+
+        :param address: why the driver must not connect its address
+        """
+        self.log.reconnected(finding, bdm.attachment_id or '')
+        self._report(Kind.RECONNECTED, finding)
+        return dataclasses.replace(
+            finding, bdm=bdm, address=address, is_out_of_date=False,
+            is_connected=not address, in_cinder=facts.InCinder.ATTACHED)
+
     def _tidy(self, finding: facts.Finding, bdm: facts.Bdm) -> None:
         try:
             self.instance.tidy(bdm)
@@ -231,21 +464,34 @@ class Actions:
 
     def _announce(self, finding: facts.Finding) -> None:
         self.log.removed(finding, self.entry.id)
+        self._report(Kind.REMOVED, finding)
+
+    def _report(self, kind: Kind, finding: facts.Finding) -> None:
         try:
-            self.instance.report(Kind.REMOVED, finding, finding.reason)
+            self.instance.report(kind, finding, finding.reason)
         except Exception as exc:
-            # Only the event is missing; the removal itself is complete.
+            # Only the event is missing; the change itself is complete.
             self.log.unreported(finding, exc)
 
     def _disconnect(self, finding: facts.Finding, disk: facts.Bdm,
-                    **subject: Any) -> None:
+                    is_given: bool = False, **subject: Any) -> None:
+        """Disconnect what this host has of a disk, or at its address.
+
+        :param is_given: Cinder has just given this host the address
+        """
         with contextlib.ExitStack() as announced:
             # From here on Cinder's answers with this address wait.
             self._step(finding, 'announce', lambda: announced.enter_context(
                 self.instance.disconnecting(disk)), quiet=True)
-            claim = self._step(finding, 'claims', lambda: claim_on(
-                self.instance, self.cinder, self.host, disk), quiet=True)
-            if claim is not None:
+            claim = self._step(
+                finding, 'claims', lambda: claim_on(
+                    self.instance, self.cinder, self.server.host, disk),
+                quiet=True)
+            if claim is not None and is_given:
+                self.log.opened_elsewhere(finding, claim)
+                self.record('disconnect', 'skipped', detail=str(claim),
+                            **subject)
+            elif claim is not None:
                 self._skip(finding, str(claim), **subject)
                 self._step(finding, 'note',
                            lambda: self.instance.note(disk), quiet=True)

@@ -24,9 +24,13 @@ from nova_bdm_cleanup.node.store.journal import (
     account_of,
     ATTACHMENTS,
     Charge,
+    DELETE,
     Journal,
     LimitReached,
     MAPPINGS,
+    objects,
+    RECONNECT,
+    REMOVE,
 )
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.cinder import Cinder
@@ -56,6 +60,11 @@ class CleanupOutcome:
     #: The findings about the disks that the driver must not be given, by the
     #: uuid of the mapping.
     not_given: Mapping[str, Finding] = dataclasses.field(default_factory=dict)
+
+    @property
+    def reconnected(self) -> frozenset[str | None]:
+        """Return the volumes that Cinder has just connected to this host."""
+        return frozenset(f.volume_id for f in self.plan.due if f.is_reconnect)
 
     @property
     def taken_out(self) -> frozenset[str]:
@@ -95,6 +104,10 @@ class Cleaner:
         self.asking = 0.0
         #: The mappings whose disks the guest had open; None: not asked yet.
         self._open: frozenset[str] | None = None
+        #: The guest was here when the operation began; None: not asked yet.
+        self._guest_was_here: bool | None = None
+        #: The mappings whose disks it did not have; None: not asked yet.
+        self._left_out: frozenset[str] | None = None
         # The log says once that Cinder has too many attachments.
         self._said_cut = False
         #: No event of the instance action has failed.
@@ -118,6 +131,7 @@ class Cleaner:
             if plan.due:
                 with self.instance.awaited():
                     plan, begun = self._act(plan)
+        self._keep_proof(plan)
         plan = self._claimed_since(plan)
         # Of a removal that has begun, a line of its own says how it ended.
         self.log.plan(plan, begun)
@@ -243,6 +257,26 @@ class Cleaner:
         self.log.skipped(reason, error)
         return plan.withhold(reason)
 
+    def _keep_proof(self, plan: Plan) -> None:
+        """Keep in the journal which disks the guest had, if it comes back
+        without them: later nothing else tells that it was here with them.
+        """
+        if self.policy.observe or not self.trigger.mode.removes \
+                or not self._guest_was_here:
+            return
+        try:
+            lost = Plan(tuple(
+                dataclasses.replace(finding, withheld=None)
+                for finding in plan.findings if finding.is_reconnect
+                and finding.withheld and finding.bdm
+                and self._had_disk(finding.bdm)))
+            if lost.due:
+                self.journal.begin(
+                    self._record(lost), (), server=self.server.uuid).finish(
+                        'partly', {})
+        except Exception as exc:
+            self.log.unrecorded(exc)
+
     def _claimed_since(self, plan: Plan) -> Plan:
         """Return the plan with a last verdict on the addresses of the disks
         that are given, and that Cinder does not connect.
@@ -276,9 +310,11 @@ class Cleaner:
             plan = self._confirmed(plan)
             acting.record('second-look', 'done', agreed=len(plan.due))
         for finding in plan.findings:
-            if finding.bdm and finding.is_removal and not finding.is_due:
+            if finding.bdm and finding.is_change and not finding.is_due:
                 acting.stop(finding)
-        ended = {f: acting.carry_out(f) for f in plan.due}
+        # What takes away comes first.
+        ended = {f: acting.carry_out(f) for f in sorted(
+            plan.due, key=lambda f: f.is_reconnect)}
         acting.finish(time.monotonic() - begun)
         return (Plan(tuple(ended.get(f, f) for f in plan.findings)),
                 frozenset(ended.values()))
@@ -295,7 +331,7 @@ class Cleaner:
             entry = self.journal.begin(
                 self._record(plan),
                 [Charge(removals, plan.removals, limit),
-                 Charge(deletions, len(plan.due) - plan.removals, limit)],
+                 Charge(deletions, plan.deletions, limit)],
                 server=self.server.uuid)
         except LimitReached as exc:
             # One kind of removals over its limit must not stop the other kind.
@@ -306,7 +342,7 @@ class Cleaner:
             return plan.withhold(Reason.JOURNAL_UNWRITABLE), None
         return plan, actions.Actions(
             self.instance, self.cinder, entry, self.log, self.trigger,
-            self.deadline, self.server.host, len(plan.due),
+            self.deadline, self.server, self._had_disk, len(plan.due),
             (removals, deletions), self.removed)
 
     def _account(self, kind: str) -> str:
@@ -323,7 +359,8 @@ class Cleaner:
         """
         snapshot = facts.Snapshot(
             self.server, tuple(bdms), answers.volumes, answers.attachments,
-            holds_lock=self.trigger.nova_holds_lock)
+            holds_lock=self.trigger.nova_holds_lock,
+            starts_guest=self.trigger.mode.may_reconnect)
         sources = _LookSources(self, snapshot, is_last)
         plan = rules.judge(snapshot, sources, self.policy, self.now(),
                            self.trigger.finds_stale)
@@ -377,6 +414,38 @@ class Cleaner:
             claims = self._timed(lambda: actions.counting(
                 self.cinder, self.server.host, disks, claims))
         return dataclasses.replace(claims, open=self._open or frozenset())
+
+    def _is_guest_here(self) -> bool:
+        """Return whether the guest was certainly here and nowhere else.
+
+        When this is asked first, the guest is still on.
+        """
+        if self._guest_was_here is None:
+            try:
+                self._guest_was_here = self.instance.guest_is_here()
+            except Exception as exc:
+                self.log.unplaced(exc)
+                self._guest_was_here = False
+        return self._guest_was_here
+
+    def _ask_left_out(self) -> frozenset[str]:
+        """Return the mappings whose disks the guest did not have.
+
+        :raises Exception: when it is not known
+        """
+        if self._left_out is None:
+            proved = {
+                str(bdm.get('uuid')): entry.time
+                for entry in self.journal.entries(self.server.uuid)
+                for action in objects(entry.record, 'actions')
+                if action.get('guest_had_disk')
+                for bdm in objects(action, 'bdm')}
+            self._left_out = self.instance.left_out(proved)
+        return self._left_out
+
+    def _had_disk(self, bdm: Bdm) -> bool:
+        """Return whether the guest was certainly here, with a disk."""
+        return self._is_guest_here() and bdm.uuid not in self._ask_left_out()
 
     def _ask_cinder(self, bdms: Sequence[Bdm],
                     closely: bool = False) -> facts.Answers:
@@ -443,10 +512,14 @@ class Cleaner:
                                   'explanation': finding.explanation}
         if finding.bdm is not None:
             record.update(
-                kind='remove-bdm', bdm=dict(self.instance.row(finding.bdm)),
-                attachments=list(map(_attachment_record, finding.dependent)))
+                kind=RECONNECT if finding.is_reconnect else REMOVE,
+                bdm=dict(self.instance.row(finding.bdm)),
+                attachments=list(map(_attachment_record, finding.deleted)))
+            if finding.is_reconnect and self._guest_was_here:
+                # The next start leaves it out, if this does not end.
+                record['guest_had_disk'] = self._had_disk(finding.bdm)
         elif finding.attachment is not None:
-            record.update(kind='delete-attachment',
+            record.update(kind=DELETE,
                           attachment=_attachment_record(finding.attachment))
         return record
 
@@ -467,6 +540,23 @@ class _LookSources:
         except Exception as exc:
             self.failure = exc
             return self.snapshot.server
+
+    def attaches(self, bdms: Sequence[Bdm]) -> Mapping[str, facts.Attach]:
+        try:
+            return self.cleaner.instance.attaches(bdms)
+        except Exception as exc:
+            self.failure = exc
+            return {}
+
+    def guest_is_here(self) -> bool:
+        return self.cleaner._is_guest_here()
+
+    def left_out(self) -> frozenset[str]:
+        try:
+            return self.cleaner._ask_left_out()
+        except Exception as exc:
+            self.failure = exc
+            return frozenset(bdm.uuid for bdm in self.snapshot.bdms)
 
     def swaps(self) -> facts.Ending:
         try:

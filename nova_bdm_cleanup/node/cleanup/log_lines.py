@@ -48,6 +48,12 @@ class Counters:
     def count_removal(self, reason: str, trigger: str) -> None:
         """Count a mapping or an attachment that was removed."""
 
+    def count_reconnect(self, reason: str, trigger: str) -> None:
+        """Count a disk that was reconnected."""
+
+    def count_interrupted(self, task_state: str) -> None:
+        """Count a server whose operation does not go on."""
+
     def count_refusals(self, reason: str, trigger: str,
                        number: int = 1) -> None:
         """Count what was withheld, was skipped, or failed."""
@@ -77,7 +83,7 @@ class LogLines:
 
         Of many attachments only the first are listed one by one.
 
-        :param begun: those whose removal has begun
+        :param begun: those whose change has begun
         """
         plan = facts.Plan(tuple(f for f in plan.findings if f not in begun))
         for finding in plan.findings:
@@ -109,6 +115,21 @@ class LogLines:
         self._line(levels.INFO, 'unsaved', None,
                    'if nova-compute dies while the cleanup waits, the reboot '
                    'is not resumed: %s' % masked(error))
+
+    def interrupted(self, task_state: str) -> None:
+        """Log that an operation of the server does not go on."""
+        self.counters.count_interrupted(task_state)
+        self._line(levels.WARNING, 'interrupted', None,
+                   'nova-compute ended in an operation of the server (%s), '
+                   'which does not go on, and Nova refuses others: reset it '
+                   '(openstack server set --state error), and then reboot it '
+                   'hard' % task_state)
+
+    def unplaced(self, error: object) -> None:
+        """Log that it is not known whether the guest is on this host."""
+        self._line(levels.INFO, 'unplaced', None,
+                   'it cannot be read whether the guest is on this host: %s'
+                   % masked(error))
 
     def removing(self, finding: facts.Finding) -> None:
         """Log that an action begins: what is removed, and why."""
@@ -147,6 +168,27 @@ class LogLines:
                     'nova-bdm-cleanup journal undo %s' % entry)
         self.counters.count_removal(finding.reason, self.trigger.name)
         self._line(levels.INFO, 'removed', finding.reason, text, finding)
+
+    def reconnecting(self, finding: facts.Finding) -> None:
+        """Log that a reconnect begins, and why."""
+        self._line(levels.INFO, 'reconnecting', finding.reason,
+                   "Connecting volume '%s' to this host by one attachment: "
+                   '%s' % (finding.volume_id, finding.explanation), finding)
+
+    def reconnected(self, finding: facts.Finding, attachment: str) -> None:
+        """Log that a reconnect is complete."""
+        self.counters.count_reconnect(finding.reason, self.trigger.name)
+        self._line(levels.INFO, 'reconnected', finding.reason,
+                   'attachment %s connects the disk to this host, and the '
+                   'guest comes back with it' % attachment, finding)
+
+    def opened_elsewhere(self, finding: facts.Finding,
+                         claim: facts.Claim) -> None:
+        """Log that another server claims the address that Cinder has given."""
+        self._line(levels.ERROR if claim.claimant is facts.Claimant.GUEST
+                   else levels.WARNING, 'opened-elsewhere', finding.reason,
+                   'Cinder has connected the disk to this host, but: %s'
+                   % claim, finding)
 
     def not_connected(self, finding: facts.Finding) -> None:
         """Log a kept mapping whose disk is not connected."""

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from nova_bdm_cleanup.rules.action_events import Kind
 from nova_bdm_cleanup.rules.facts import (
+    Attach,
     Attachment,
     Bdm,
     Claims,
@@ -29,6 +30,10 @@ class ShuttingDown(Exception):
 
 class Undecided(Exception):
     """It is not known whether another server needs a disk."""
+
+
+class AttachmentGone(Exception):
+    """Cinder does not know an attachment that was made a moment ago."""
 
 
 class InstancePort(Protocol):
@@ -60,6 +65,21 @@ class InstancePort(Protocol):
     def claims(self, disks: Sequence[Bdm]) -> Claims:
         """Return the claims on the addresses of some disks, and which of them
         the guest has open.
+        """
+
+    def attaches(self, bdms: Sequence[Bdm]) -> Mapping[str, Attach]:
+        """Return the attaches that made some mappings, by uuid."""
+
+    def guest_is_here(self) -> bool:
+        """Return whether the guest is certainly on this host, and on no other
+        one.
+        """
+
+    def left_out(self, proved: Mapping[str, float]) -> frozenset[str]:
+        """Return the mappings, by uuid, whose disks the guest does not have.
+
+        :param proved: when it had disks that an earlier cleanup was to
+            reconnect
         """
 
     def is_off(self) -> bool:
@@ -132,6 +152,16 @@ class InstancePort(Protocol):
 
     def forget(self, attachment: Attachment) -> None:
         """Forget what Cinder gave by an attachment, which is deleted."""
+
+    def name_attachment(self, bdm: Bdm, attachment_id: str) -> Bdm:
+        """Have a mapping name another attachment; return it as it is now."""
+
+    def connect(self, bdm: Bdm, is_multiattach: bool) -> Bdm:
+        """Have Cinder connect the attachment of a mapping to this host, and
+        take its answer into the mapping; return it as it is now.
+
+        :raises AttachmentGone: when there is no such attachment
+        """
 
     def destroy(self, bdm: Bdm) -> None:
         """Soft-delete a mapping in Nova; one already gone is no error."""

@@ -56,6 +56,11 @@ class Mode(enum.Enum):
         return self in (Mode.REBOOT, Mode.REPORT, Mode.START)
 
     @property
+    def may_reconnect(self) -> bool:
+        """Tell whether Nova will start the guest, now or in a hard reboot."""
+        return self.starts_guest or self is Mode.LOOK
+
+    @property
     def may_run(self) -> bool:
         """Tell whether the guest may be on while it is cleaned up."""
         return self in (Mode.REBOOT, Mode.REPORT)

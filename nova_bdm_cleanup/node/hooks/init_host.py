@@ -12,6 +12,7 @@ import nova.conf
 from oslo_log import log as logging
 
 from nova_bdm_cleanup.node import (
+    interrupted,
     late_disconnects,
     options,
     periodic,
@@ -37,7 +38,8 @@ LOG = logging.getLogger(__name__)
 def begin(call: NovaCall) -> Iterator[None]:
     """Have all instances that Nova resumes share one time limit.
 
-    After it, disconnect what had to stay connected before.
+    After it, disconnect what had to stay connected before, and report what an
+    earlier nova-compute has not ended.
     """
     boot = Boot(_begin(call.manager, call.triggers))
     try:
@@ -45,6 +47,9 @@ def begin(call: NovaCall) -> Iterator[None]:
             yield
         with log_failure(None):
             _disconnect_late(call, boot)
+        with log_failure(None):
+            interrupted.report(nova_context.get_admin_context(),
+                               call.manager.host, options.counters(CONF))
     finally:
         # Otherwise an error would keep nova-compute from starting.
         with log_failure(None):

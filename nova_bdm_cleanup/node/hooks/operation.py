@@ -28,7 +28,7 @@ from nova import objects
 from nova.virt import block_device
 from oslo_log import log as logging
 
-from nova_bdm_cleanup.node import instance_cleanup
+from nova_bdm_cleanup.node import connections, instance_cleanup
 from nova_bdm_cleanup.node.boot import Boot
 from nova_bdm_cleanup.node.cleanup import actions
 from nova_bdm_cleanup.node.cleanup.log_lines import masked
@@ -63,6 +63,8 @@ class Operation:
         self._questions: dict[str, InstanceCleanup] = {}
         #: The mappings that Nova must not start the guest with.
         self.taken_out: frozenset[str] = frozenset()
+        #: The volumes that Cinder has connected to this host in the cleanup.
+        self.reconnected: frozenset[str | None] = frozenset()
 
     @contextlib.contextmanager
     def begun(self) -> Iterator[None]:
@@ -73,6 +75,8 @@ class Operation:
             yield
         finally:
             _this_thread.operation = outer
+            # The guest has its disks.
+            connections.let_go()
 
     @property
     def host(self) -> str:
@@ -101,7 +105,9 @@ class Operation:
         """
         cleanup = self.cleanup(instance)
         try:
-            self.taken_out = cleanup.run(bdms).taken_out
+            outcome = cleanup.run(bdms)
+            self.taken_out = outcome.taken_out
+            self.reconnected = outcome.reconnected
         except Exception:
             self.taken_out = frozenset(cleanup.cleaner.removed)
             raise
@@ -135,13 +141,19 @@ class Operation:
                       destroys_secret: bool) -> Iterator[bool]:
         """Keep a disk as it is while the driver disconnects it.
 
-        Yields whether the driver must not do that.
+        Yields whether the driver must not do that.  Where it starts the guest,
+        it first disconnects what it then connects: of a disk that was just
+        reconnected nothing is here, and os-brick would look for it among the
+        disks of others.
 
         :param destroys_secret: the driver would delete libvirt's secret of the
             disk, too
         """
         disk = Bdm(uuid='', volume_id=block_device.get_volume_id(
             connection_info), addresses=addresses_in(connection_info))
+        if self._trigger.mode.starts_guest:
+            yield bool(disk.addresses) and disk.volume_id in self.reconnected
+            return
         cleanup = self._questions.get(instance.uuid)
         if cleanup is None:
             cleanup = self._questions[instance.uuid] = self.cleanup(instance)
@@ -216,7 +228,9 @@ def give(call: NovaCall) -> None:
 
 @contextlib.contextmanager
 def disconnect(call: NovaCall) -> Iterator[bool]:
-    """Keep a disk connected that another server of this host claims."""
+    """Keep a disk connected that another server of this host claims, and
+    leave out one that was just reconnected.
+    """
     operation = current()
     if operation is None:
         yield False

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 import contextlib
 
-from nova_bdm_cleanup.node import connections, instance_cleanup
+from nova_bdm_cleanup.node import instance_cleanup
 from nova_bdm_cleanup.node.cleanup import triggers
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger
-from nova_bdm_cleanup.node.hooks.operation import Operation
+from nova_bdm_cleanup.node.hooks.operation import current, Operation
 from nova_bdm_cleanup.node.hooks.wrapping import log_failure, NovaCall
 
 
@@ -29,7 +29,7 @@ def replace_builtin(call: NovaCall) -> Iterator[bool]:
     Yields whether Nova's own cleanup must not run.
     """
     with log_failure(call.instance):
-        operation = Operation(call, _trigger_of_reboot(call))
+        operation = current() or Operation(call, _trigger_of_reboot(call))
         try:
             operation.clean(call.instance, call.bdms)
         finally:
@@ -39,12 +39,10 @@ def replace_builtin(call: NovaCall) -> Iterator[bool]:
 
 
 @contextlib.contextmanager
-def let_go(call: NovaCall) -> Iterator[None]:
-    """Hold nobody up after a reboot: the guest has its disks."""
-    try:
+def begin_reboot(call: NovaCall) -> Iterator[None]:
+    """Begin a reboot, in which Nova calls its own cleanup."""
+    with Operation(call, _trigger_of_reboot(call)).begun():
         yield
-    finally:
-        connections.let_go()
 
 
 @contextlib.contextmanager
@@ -79,14 +77,12 @@ def clean_interrupted_move(call: NovaCall) -> Iterator[None]:
 @contextlib.contextmanager
 def _cleaned_up(call: NovaCall, trigger: Trigger) -> Iterator[None]:
     """Clean up, and begin an operation that starts a guest."""
-    try:
-        operation = Operation(call, trigger)
+    operation = Operation(call, trigger)
+    with operation.begun():
         with log_failure(call.instance):
-            operation.clean(call.instance, operation.read_bdms(call.instance))
-        with operation.begun():
-            yield
-    finally:
-        connections.let_go()
+            operation.clean(
+                call.instance, operation.read_bdms(call.instance))
+        yield
 
 
 def _trigger_of_reboot(call: NovaCall) -> Trigger:

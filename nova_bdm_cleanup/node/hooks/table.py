@@ -155,11 +155,11 @@ _REMOVES = ('Removes dangling mappings before Nova asks Cinder for new '
             'attachments.')
 _KEEPS = ('The driver disconnects by address: nothing that another server of '
           'the host claims.')
+_LEAVES = ('Before it connects the disks, the driver disconnects them: not '
+           'one that Cinder has just connected to this host.')
 _REMEMBERS = ('Remembers the address that Cinder gives this host, until a '
               'guest or a row shows it. Before, waits until no guest is '
               'started with a disk that Cinder does not connect.')
-_LETS_GO = ('After it, requests to Cinder for an address wait no longer for '
-            'this guest.')
 
 #: All hooks.  Their order has no meaning.
 HOOKS: Sequence[Hook] = (
@@ -167,14 +167,16 @@ HOOKS: Sequence[Hook] = (
          'start.replace_builtin',
          'Cleans up in place of it; in ``observe`` mode, before it.',
          callers=(REBOOT.name,), release=NovaRelease.WITH_BUILTIN),
+    Hook(triggers.HARD_REBOOT, REBOOT, Wraps.AROUND, 'start.begin_reboot',
+         _BEGINS, release=NovaRelease.WITH_BUILTIN),
+    Hook(triggers.SOFT_REBOOT, REBOOT, Wraps.AROUND, 'start.begin_reboot',
+         _BEGINS, release=NovaRelease.WITH_BUILTIN),
+    Hook(triggers.HARD_REBOOT, DISCONNECT_VOLUME, Wraps.AROUND,
+         'operation.disconnect', _LEAVES),
     Hook(triggers.SOFT_REBOOT, BUILTIN_CLEANUP, Wraps.AROUND,
          'start.replace_builtin',
          'Reports in place of it; in ``observe`` mode, before it.',
          callers=(REBOOT.name,), release=NovaRelease.WITH_BUILTIN),
-    Hook(triggers.HARD_REBOOT, REBOOT, Wraps.AROUND, 'start.let_go',
-         _LETS_GO, release=NovaRelease.WITH_BUILTIN),
-    Hook(triggers.SOFT_REBOOT, REBOOT, Wraps.AROUND, 'start.let_go',
-         _LETS_GO, release=NovaRelease.WITH_BUILTIN),
     Hook(triggers.HARD_REBOOT, REBOOT, Wraps.AROUND,
          'start.clean_before_reboot', 'Cleans up before it.',
          release=NovaRelease.WITHOUT_BUILTIN),
@@ -192,10 +194,14 @@ HOOKS: Sequence[Hook] = (
          _CLEANS),
     Hook(triggers.START, BLOCK_DEVICE_INFO, Wraps.BEFORE, 'operation.give',
          _TAKES_OUT, callers=(POWER_ON.name,)),
+    Hook(triggers.START, DISCONNECT_VOLUME, Wraps.AROUND,
+         'operation.disconnect', _LEAVES),
     Hook(triggers.HOST_BOOT, RESUME, Wraps.AROUND, 'start.clean_before',
          _CLEANS, callers=(INIT_INSTANCE.name,)),
     Hook(triggers.HOST_BOOT, BLOCK_DEVICE_INFO, Wraps.BEFORE,
          'operation.give', _TAKES_OUT, callers=(RESUME.name,)),
+    Hook(triggers.HOST_BOOT, DISCONNECT_VOLUME, Wraps.AROUND,
+         'operation.disconnect', _LEAVES),
 
     Hook(triggers.MOVE, RESIZE, Wraps.AROUND, 'operation.leave', _BEGINS,
          callers=('resize_instance',)),
@@ -208,6 +214,8 @@ HOOKS: Sequence[Hook] = (
          'start.clean_interrupted_move', _CLEANS, callers=(INIT_HOST.name,)),
     Hook(triggers.INTERRUPTED_MOVE, BLOCK_DEVICE_INFO, Wraps.BEFORE,
          'operation.give', _TAKES_OUT, callers=(INIT_INSTANCE.name,)),
+    Hook(triggers.INTERRUPTED_MOVE, DISCONNECT_VOLUME, Wraps.AROUND,
+         'operation.disconnect', _LEAVES),
 
     Hook(triggers.SHELVE, OFFLOAD, Wraps.AROUND, 'operation.leave', _BEGINS),
     Hook(triggers.SHELVE, DISCONNECT_VOLUME, Wraps.AROUND,
@@ -240,14 +248,17 @@ HOOKS: Sequence[Hook] = (
     Hook(triggers.DELETE, DISCONNECT_VOLUME, Wraps.AROUND,
          'operation.disconnect', _KEEPS),
 
-    Hook(None, SHUT_DOWN, Wraps.BEFORE, 'delete.drop_removed',
-         'Drops the mappings that this host has removed before the server was '
-         'deleted: Nova would delete their volumes with it.'),
+    Hook(None, SHUT_DOWN, Wraps.BEFORE, 'delete.renew',
+         'Brings the mappings up to date that the API has sent: a reboot may '
+         'have given a disk a new attachment meanwhile. Drops those that this '
+         'host has removed before the server was deleted: Nova would delete '
+         'their volumes with it.'),
     Hook(None, INIT_HOST, Wraps.AROUND, 'init_host.begin',
          'Records this nova-compute for ``nova-bdm-cleanup status``, begins '
          'the periodic task, and has all instances that Nova resumes '
          'share one time limit. After it, disconnects what had to stay '
-         'connected before.'),
+         'connected before, and reports the operations that an earlier '
+         'nova-compute has not ended.'),
     Hook(None, ATTACHMENT_CREATE, Wraps.AROUND, 'connections.remember',
          _REMEMBERS),
     Hook(None, ATTACHMENT_UPDATE, Wraps.AROUND, 'connections.remember',
@@ -280,10 +291,12 @@ REQUIREMENTS: Sequence[Requirement] = (
                 'self, instance, timeout, retry_interval', _REBOOTS),
     Requirement('API.get_instance_nw_info',
                 'self, context, instance, kwargs', _REBOOTS),
+    Requirement('ComputeDriver.get_volume_connector', 'self, instance'),
     Requirement('ComputeDriver.get_info', 'self, instance, use_cache',
                 _NEED_GUEST_OFF),
-    Requirement('Host.get_guest', 'self, instance', _NEED_GUEST_OFF),
+    Requirement('Host.get_guest', 'self, instance'),
     Requirement('Guest.is_active', 'self', _NEED_GUEST_OFF),
+    Requirement('Guest.get_job_info', 'self'),
     Requirement('ComputeManager._init_instance', INIT_INSTANCE.parameters,
                 (triggers.HOST_BOOT,), callers=(INIT_HOST.name,)),
 )

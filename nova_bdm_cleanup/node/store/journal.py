@@ -26,6 +26,9 @@ from nova_bdm_cleanup.node.store.database import (
 #: number of attachments can be made, and must not keep the mappings.
 MAPPINGS, ATTACHMENTS = 'mappings', 'stale attachments'
 
+#: The kinds of actions in a plan.
+REMOVE, RECONNECT, DELETE = 'remove-bdm', 'reconnect', 'delete-attachment'
+
 #: The name of an account: the kind of the removals, and who is charged.
 _ACCOUNT = '%s of %s'
 
@@ -177,7 +180,7 @@ class RecordedEntry:
         """Return how many mappings and attached attachments were planned."""
         return len(self._attached()) + len([
             action for action in objects(self.record, 'actions')
-            if action.get('kind') == 'remove-bdm'])
+            if action.get('kind') == REMOVE])
 
     @property
     def carried_out(self) -> int:
@@ -193,7 +196,7 @@ class RecordedEntry:
         """Return the ids of the planned attachments that count as removals."""
         return {str(attachment.get('id'))
                 for action in objects(self.record, 'actions')
-                if action.get('kind') == 'delete-attachment'
+                if action.get('kind') == DELETE
                 for attachment in objects(action, 'attachment')
                 if attachment.get('status') == 'attached'}
 

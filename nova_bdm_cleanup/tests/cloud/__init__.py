@@ -40,6 +40,8 @@ The modules:
 ``recorder``
     The timeline of all steps, and hooks to fail, to crash or to interfere
     just before a chosen step.
+``faults``
+    Faults at a chosen request, save or step of an operation of Nova.
 ``proxy``
     Rules for requests to Cinder: delay, hang, refuse, garble, cut, falsify.
 ``identity``

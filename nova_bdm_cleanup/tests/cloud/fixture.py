@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
+import datetime
 import inspect
 import json
 import os
@@ -538,8 +539,10 @@ class Cloud(fixtures.Fixture):
 
         All nova-computes of this process share it.
         """
-        from nova_bdm_cleanup.node import connections
+        from nova_bdm_cleanup.node import connections, operations
         connections._answers.clear()
+        operations.PROCESS_BEGAN = datetime.datetime.now(
+            datetime.timezone.utc)
 
     def switch_plugin_off_on(self, host: str) -> None:
         """Restore the own methods of one nova-compute, until :meth:`reset`.

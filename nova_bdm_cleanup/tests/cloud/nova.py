@@ -161,6 +161,10 @@ def _create_image(driver: Any, context: Any, instance: Any, *args: Any,
     return False, False
 
 
+#: Why a guest of libvirt is in its state.
+_BY_REQUEST, _MIGRATED = 1, 4
+
+
 class _NoFixture(fixtures.Fixture):
     """A fixture that replaces one of the harness's and does nothing."""
 
@@ -292,6 +296,7 @@ class Harness(base.ServersTestBase):
     # -- recording ---------------------------------------------------------
 
     def _record_steps(self) -> None:
+        self._patch_swap()
         domain = fake_libvirt.Domain
         self._patch(domain, 'detachDeviceFlags',
                     self._with_event(domain.detachDeviceFlags))
@@ -307,6 +312,11 @@ class Harness(base.ServersTestBase):
         # In the fake libvirt, a paused guest is off and a saved one is not.
         self._patch(domain, 'isActive', lambda guest: int(
             guest._state != fake_libvirt.VIR_DOMAIN_SHUTOFF))
+        self._patch(domain, 'state', lambda guest: [
+            guest._state, getattr(guest, 'reason', _BY_REQUEST)])
+        # The one of Nova 26 is always migrated.
+        self._patch(domain, 'jobStats', lambda guest, flags=0: {
+            'type': fake_libvirt.VIR_DOMAIN_JOB_NONE})
         self._patch(domain, 'managedSave', _then_off(domain.managedSave))
         self._patch_detach()
         volume_driver = libvirt_iscsi.LibvirtISCSIVolumeDriver
@@ -354,6 +364,50 @@ class Harness(base.ServersTestBase):
         self.connection(there).createXML(params['destination_xml'], 0)
         domain.complete_job()
         domain._state = fake_libvirt.VIR_DOMAIN_SHUTOFF
+        domain.reason = _MIGRATED
+
+    def _patch_swap(self) -> None:
+        """Have a guest go on with the new disk after a swap.
+
+        The fake libvirt ends a guest that is undefined and defined again, and
+        does not change its disk.
+        """
+        domain, connection = fake_libvirt.Domain, fake_libvirt.Connection
+        undefine, define = domain.undefine, connection.defineXML
+
+        def undefine_or_keep(guest: Any) -> None:
+            if guest.isActive():
+                guest._transient = True
+            else:
+                undefine(guest)
+
+        def define_and_keep(libvirt: Any, xml: str) -> Any:
+            former = dict(libvirt._vms)
+            defined = define(libvirt, xml)
+            running = former.get(defined.name())
+            if running is not None and running.isActive():
+                defined._state = running._state
+                for number, guest in libvirt._running_vms.items():
+                    if guest is running:
+                        libvirt._running_vms[number] = defined
+            return defined
+
+        def copy(guest: Any, device: str, xml: str, *args: Any,
+                 **kwargs: Any) -> None:
+            guest.copy_of_disk = xml
+
+        def end_job(guest: Any, device: str, flags: int = 0) -> None:
+            if flags & fake_libvirt.VIR_DOMAIN_BLOCK_JOB_ABORT_PIVOT:
+                source = ElementTree.fromstring(
+                    guest.copy_of_disk).find('source')
+                for disk in guest._def['devices']['disks']:
+                    if disk['target_dev'] == device and source is not None:
+                        disk['source'] = source.get('dev')
+
+        self._patch(domain, 'undefine', undefine_or_keep)
+        self._patch(connection, 'defineXML', define_and_keep)
+        self._patch(domain, 'blockCopy', copy)
+        self._patch(domain, 'blockJobAbort', end_job)
 
     def _record(self, owner: Any, name: str, party: str, what: str,
                 subject: Callable[[Any], str]) -> None:

@@ -187,6 +187,15 @@ class ScenarioTestCase(base.FunctionalTestCase):
         self.age_mapping(mapping, age)
         return mapping
 
+    def record_attach(self, server: fixture.Server) -> None:
+        """Record an attach of a volume as Nova does that begins it."""
+        context = self.cloud.nova.context()
+        objects.InstanceAction.action_start(
+            context, server.id, 'attach_volume')
+        objects.InstanceActionEvent.event_start(
+            context, server.id, 'compute_attach_volume',
+            want_result=False, host=server.host)
+
     def age_mapping(self, mapping: objects.BlockDeviceMapping,
                     age: datetime.timedelta) -> None:
         """Make a mapping older than it is; Nova has no call for that."""

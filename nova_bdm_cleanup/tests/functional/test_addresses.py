@@ -134,6 +134,7 @@ class AttachedTwiceTest(AddressTestCase):
 
         His server was resized, and its row has the address of the old host.
         """
+        self.set_options(reconnect=False)
         attachments = self.cloud.cinder.client(self.cloud.owner).attachments
         forged = attachments.create(
             self.volume, None, self.server.id)['id']
@@ -160,6 +161,7 @@ class RootTest(AddressTestCase):
     ROOT = 'volume'
 
     def test_root_disk_is_not_given(self):
+        self.set_options(reconnect=False)
         self.deny(self.server, self.volume)
         line, = self.check_not_given()
         self.assertEqual(('ERROR', 'root-volume-dangling'),

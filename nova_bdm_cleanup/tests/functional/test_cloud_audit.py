@@ -105,19 +105,20 @@ class ShowAndCleanTest(commands.CommandWithWitnessTestCase):
         self.assertIn(WITHOUT_DISK, line.text)
 
     def test_disk_attached_to_another_host(self):
-        """Report it before a reboot, and tell that the reboot left it out."""
+        """Tell that a reboot reconnects it, and clean it."""
         server = self.create_server(fixture.Disk())
         moved, = server.volumes
         self.attach_to_host(server, OTHER_HOST)
-        self.assertEqual([(moved, 'half-moved')], [
-            (volume, reason) for volume, (reason, _)
-            in self.run_audit().items()])
-        self.assertFalse(self.reboot(server).has_disk(moved))
+        self.assertEqual(
+            {moved: ('half-moved', 'openstack bdm clean ' + server.id)},
+            self.run_audit())
         code, (row,) = self.bdm('show', server.id)
-        self.assertEqual((ExitCode.FINDINGS, OTHER_HOST, None),
-                         (code, row['Host'], row['Connects']))
-        self.assertIn('the last reboot did not connect it '
-                      '(half-moved)', row['Explanation'])
+        self.assertEqual(
+            (ExitCode.FINDINGS, OTHER_HOST, 'reconnects it', True),
+            (code, row['Host'], row['Hard Reboot'], row['Connects']))
+        code, (row,) = self.bdm('clean', server.id, '--yes')
+        self.assertEqual((ExitCode.OK, 'reconnected'), (code, row['Result']))
+        self.assertEqual({}, self.run_audit())
 
     def test_plan_of_an_audit_is_carried_out(self):
         """Release and clean by the plan that the audit prints."""

@@ -137,7 +137,8 @@ class ProcessTest(testtools.TestCase):
     def test_enforce_mode_is_logged_as_documented(self):
         _, (line,) = self.check_active('', (
             'mode=enforce', 'timeout=60', 'required=false',
-            'remove=missing,available,attached-elsewhere,duplicate,stale'))
+            'remove=missing,available,attached-elsewhere,never-attached,'
+            'duplicate,stale'))
         self.assertRegex(
             line, r' INFO .*bdm-cleanup %s is active in Nova \d\d\.'
             % re.escape(VERSION))
@@ -384,8 +385,8 @@ class InstallationTest(testtools.TestCase):
             once = self._methods()
             changed = {name for name in once
                        if once[name] is not before.get(name)}
-            expected = {CLEANUP_METHOD, 'init_host', '_shutdown_instance',
-                        *methods}
+            expected = {CLEANUP_METHOD, '_reboot_instance', 'init_host',
+                        '_shutdown_instance', *methods}
             if CLEANUP_METHOD == '_reboot_instance':
                 expected.add('_get_instance_block_device_info')
             # Only the wanted methods are wrapped.

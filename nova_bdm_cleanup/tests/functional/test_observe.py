@@ -96,7 +96,7 @@ class ObserveTestCase(scenario.ScenarioTestCase):
         self.assertEqual(('withheld', reason), (line.event, line.reason))
         self.assertTrue(line.text.endswith(
             'not acted on (observe-mode): [bdm_cleanup] mode is observe; in '
-            'mode enforce a hard reboot would remove it'), line.text)
+            'mode enforce a hard reboot would act on it'), line.text)
 
 
 class RebootTest(ObserveTestCase):

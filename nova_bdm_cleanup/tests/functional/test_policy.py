@@ -32,6 +32,9 @@ SAMPLE: dict[str, str] = yaml.safe_load(
 #: What is cleaned with all rules.
 EVERYTHING = frozenset(('available', 'elsewhere', 'deleted', 'stale',
                         'reserved'))
+#: What is reconnected with all rules: a disk, and one of a multiattach volume
+#: that is bootable.
+RECONNECTED = frozenset(('moved', 'bootable'))
 
 
 class PolicyTestCase(scenario.ScenarioTestCase):
@@ -105,6 +108,23 @@ class PolicyTestCase(scenario.ScenarioTestCase):
                 cleaned.add(what)
         return cleaned
 
+    def reconnect(self) -> set[str]:
+        """Reboot a server whose disks Cinder connects to another host.
+
+        :returns: what was reconnected
+        """
+        server = self.create_server(
+            scenario.BOOT_DISK, fixture.Disk(multiattach=True, at_boot=True))
+        moved, bootable = server.volumes
+        with self.cloud.cinder.database() as database:
+            database.execute('UPDATE volumes SET bootable = 1 WHERE id = ?',
+                             (bootable,))
+        self.attach_to_host(server, 'compute9')
+        self.reboot(server)
+        lines = {line.volume for line in self.log_lines(server, 'reconnected')}
+        return {what for what, volume in (
+            ('moved', moved), ('bootable', bootable)) if volume in lines}
+
     def check_cinder(self) -> tuple[Code, str]:
         """Return what ``nova-bdm-cleanup check`` says of Cinder."""
         result = check._guarded(check.Checks.cinder)(
@@ -117,6 +137,9 @@ class SampleTest(PolicyTestCase):
 
     def test_reboots_remove_all_damage(self):
         self.assertEqual(EVERYTHING, self.reboot_all(self.create_damage()))
+
+    def test_reboots_reconnect_disks(self):
+        self.assertEqual(RECONNECTED, self.reconnect())
 
     def test_cinder_check_succeeds(self):
         for _ in range(2):

@@ -9,24 +9,25 @@ from nova_bdm_cleanup.tests.functional import scenario
 
 class RootTest(scenario.ScenarioTestCase):
 
-    def check_kept(self, server, view, reason='volume'):
-        line, = self.assert_finding(
-            server, server.root, ('ERROR', 'kept', 'root-volume-dangling'))
-        self.assertIn('the root disk is never removed', line.text)
-        self.assertIn(reason, line.text)
-        row = view.block_device(server.root)
-        self.assertEqual((0, line.device), (row.boot_index, row.device_name))
-        self.assertTrue(view.has_disk(server.root))
-
     def test_root_and_data_disk_dangling(self):
         server = self.create_server(*[fixture.Disk()] * 2, root='volume')
         lost, kept = server.volumes
         for volume in (server.root, lost):
             self.cloud.lose_attachment(server, volume)
         view = self.reboot(server)
-        self.check_kept(server, view, 'available')
+        self.assert_healthy(view, server.root)
         self.assert_removed(view, lost, 'volume-available')
         self.assert_healthy(view, kept)
+
+    def test_root_without_attachment_is_given_if_it_is_not_reconnected(self):
+        self.set_options(reconnect=False)
+        server = self.create_server(root='volume')
+        self.cloud.lose_attachment(server, server.root)
+        view = self.reboot(server)
+        self.assert_finding(
+            server, server.root,
+            ('INFO', 'withheld', 'root-volume-dangling'))
+        self.assertTrue(view.has_disk(server.root))
 
     def test_missing_root_is_not_given(self):
         """The guest comes back without it, and is not repaired by that."""

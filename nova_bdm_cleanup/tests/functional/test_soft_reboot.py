@@ -53,7 +53,7 @@ class TurnedIntoHardTest(SoftRebootTestCase):
         self.assert_nothing_done(view)
         line, = self.log_lines(self.server)
         self.assertEqual(('WARNING', self.lost), (line.level, line.volume))
-        self.assertIn('reboot the server hard', line.text)
+        self.assertIn('a hard reboot would act on it', line.text)
         self.assert_healthy(view, self.kept)
 
     def test_reboot_of_paused_guest_does_not_connect_the_disk(self):

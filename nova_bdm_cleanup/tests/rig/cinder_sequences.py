@@ -45,8 +45,74 @@ def _attached(name: str, volume: str, server: str, host: str) -> list[Call]:
             ('complete', name)]
 
 
+#: States that an administrator can give a volume.
+_STATES = ('available', 'reserved', 'attaching', 'in-use', 'detaching',
+           'maintenance', 'error', 'error_deleting', 'creating')
+
+
+def _in_states(*before: Call) -> list[Call]:
+    """Make, update and complete attachments of a volume in each state.
+
+    :param before: calls that attach it as ``a``
+    """
+    calls: list[Call] = []
+    for status in _STATES:
+        for call in (('reserve', 'b', ONE, 's'), ('connect', 'a', 'here'),
+                     ('complete', 'a')):
+            calls += [*before, ('reset_status', ONE, status), call,
+                      ('delete', 'b'), ('delete', 'a'),
+                      ('reset_attached', ONE)]
+    return calls
+
+
 #: Call sequences by their subject.
 SEQUENCES: Mapping[str, Sequence[Call]] = {
+    'each state, reserved': _in_states(('reserve', 'a', ONE, 's')),
+    'each state, attaching': _in_states(
+        ('reserve', 'a', ONE, 's'), ('connect', 'a', 'here')),
+    'each state, attached': _in_states(*_attached('a', ONE, 's', 'here')),
+    'each state, without an attachment': [
+        call for status in _STATES for call in (
+            ('reset_status', ONE, status), ('reserve', 'a', ONE, 's'),
+            ('delete', 'a'), ('reset_attached', ONE))],
+    'reconnected here': [
+        *_attached('a', ONE, 's', 'here'), ('reserve', 'b', ONE, 's'),
+        ('connect', 'b', 'here'), ('delete', 'a'), ('connect', 'b', 'here'),
+        ('complete', 'b'), ('begin_detaching', ONE), ('delete', 'b')],
+    'reconnected from another host': [
+        *_attached('a', ONE, 's', 'there'), ('reserve', 'b', ONE, 's'),
+        ('delete', 'a'), ('connect', 'b', 'here'), ('complete', 'b')],
+    'one of two reservations is used': [
+        ('reserve', 'a', ONE, 's'), ('reserve', 'b', ONE, 's'),
+        ('connect', 'b', 'here'), ('connect', 'a', 'here'), ('delete', 'a'),
+        ('connect', 'b', 'here'), ('complete', 'b')],
+    'a reservation beside one that is attaching': [
+        ('reserve', 'a', ONE, 's'), ('reserve', 'b', ONE, 's'),
+        ('connect', 'b', 'there'), ('reserve', 'c', ONE, 's'),
+        ('connect', 'a', 'here'), ('delete', 'b'), ('connect', 'a', 'here'),
+        ('complete', 'a')],
+    'completed to see its host': [
+        ('reserve', 'a', ONE, 's'), ('connect', 'a', 'there'),
+        ('reserve', 'b', ONE, 's'), ('complete', 'a'),
+        ('reserve', 'b', ONE, 's'), ('delete', 'a'), ('connect', 'b', 'here'),
+        ('complete', 'b')],
+    'reconnected while it is shared': [
+        *_attached('a', MANY, 's', 'there'), *_attached(
+            'b', MANY, 't', 'here'),
+        ('reserve', 'c', MANY, 's'), ('begin_detaching', MANY),
+        ('delete', 'a'), ('connect', 'c', 'here'), ('begin_detaching', MANY),
+        ('complete', 'c'), ('begin_detaching', MANY)],
+    'a reservation of a shared volume is given back': [
+        *_attached('b', MANY, 't', 'here'), ('reserve', 'c', MANY, 's'),
+        ('delete', 'c'), ('begin_detaching', MANY)],
+    'reconnected when free': [
+        *_attached('a', ONE, 's', 'here'), ('reset_status', ONE, 'available'),
+        ('reserve', 'b', ONE, 's'), ('delete', 'a'), ('connect', 'b', 'here'),
+        ('complete', 'b')],
+    'detached while it is reconnected': [
+        *_attached('a', ONE, 's', 'there'), ('reserve', 'b', ONE, 's'),
+        ('begin_detaching', ONE), ('delete', 'a'), ('begin_detaching', ONE),
+        ('connect', 'b', 'here'), ('complete', 'b')],
     'attach and detach': [
         *_attached('a', ONE, 's', 'here'), ('begin_detaching', ONE),
         ('delete', 'a')],

@@ -20,6 +20,8 @@ the functional suite compares with the real things call by call.
     the end of an operation, compared with that without the plugin
 ``scenarios``
     the initial state, the operation on the server and a concurrent one
+``reconnects``
+    the same for disks that failed operations of Nova leave half attached
 ``search``
     all schedules of a scenario within a bound
 ``known_violations``

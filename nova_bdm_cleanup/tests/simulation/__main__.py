@@ -39,7 +39,8 @@ from nova_bdm_cleanup.tests.simulation import (
     search,
     trace,
 )
-from nova_bdm_cleanup.tests.simulation.scenarios import Scenario, SCENARIOS
+from nova_bdm_cleanup.tests.simulation.reconnects import SCENARIOS
+from nova_bdm_cleanup.tests.simulation.scenarios import Scenario
 
 #: Number of schedules between two collections of young objects: a scheduler
 #: leaves reference cycles, and what survives is not collected again.

@@ -39,6 +39,12 @@ class Conflict(CinderError):
     status = 409
 
 
+class Refused(CinderError):
+    """Cinder has failed before it changed anything."""
+
+    status = 500
+
+
 @dataclasses.dataclass
 class Volume:
     id: str
@@ -256,10 +262,13 @@ class Cinder:
     def connect(self, attachment: str, host: str) -> int:
         """Update an attachment with a connector, and export the volume."""
         record = self.attachment(attachment)
-        others = self.of_volume(record.volume)
+        volume, others = self.volume(record.volume), self.of_volume(
+            record.volume)
+        if 'error' in volume.status:
+            raise Conflict(f'volume {volume.id} is {volume.status}')
         if (len(others) > 1 and any(a.host for a in others)
-                and not self.volume(record.volume).multiattach):
-            raise Conflict(f'volume {record.volume} is connected already')
+                and not volume.multiattach):
+            raise Conflict(f'volume {volume.id} is connected already')
         return self._export(record, host)
 
     def _export(self, record: Attachment, host: str) -> int:

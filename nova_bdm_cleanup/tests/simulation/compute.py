@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 import contextlib
 import json
+import types
 from typing import Any
 
 from nova import exception
@@ -55,7 +56,7 @@ class _Libvirt:
         self._world.ask('asks libvirt for the guest', HostFailure, 'libvirt')
         self._world.changes(f'guest of {instance.uuid}')
         guest = self._world.hosts[self._name].guests.get(instance.uuid)
-        if guest is None:
+        if guest is None or not guest.is_defined:
             raise exception.InstanceNotFound(instance_id=instance.uuid)
         return _Guest(guest)
 
@@ -63,13 +64,31 @@ class _Libvirt:
         pass
 
 
+#: States of a domain, reasons for one that is off, and kinds of jobs, as
+#: libvirt numbers them.
+_RUNNING, _SHUTOFF = 1, 5
+_DESTROYED, _MIGRATED = 2, 4
+_NO_JOB, _UNBOUNDED_JOB = 0, 2
+
+
 class _Guest:
+    """A guest, and its domain in libvirt."""
 
     def __init__(self, guest: Guest) -> None:
         self._guest = guest
+        self._domain = self
 
     def is_active(self) -> bool:
         return self._guest.is_running
+
+    def state(self) -> tuple[int, int]:
+        if self._guest.is_running:
+            return _RUNNING, 1
+        return _SHUTOFF, (_MIGRATED if self._guest.has_left else _DESTROYED)
+
+    def get_job_info(self) -> types.SimpleNamespace:
+        return types.SimpleNamespace(type=(
+            _UNBOUNDED_JOB if self._guest.is_leaving else _NO_JOB))
 
 
 def path_of(number: int) -> str:
@@ -94,8 +113,11 @@ class Driver(LibvirtDriver):
         self._world.changes(f'guest of {instance.uuid}')
         if instance.uuid not in guests:
             self._world.changes('guests')
-            guests[instance.uuid] = Guest()
+            guests[instance.uuid] = Guest(is_defined=False)
         return guests[instance.uuid]
+
+    def get_volume_connector(self, instance: Any) -> dict[str, str]:
+        return {'host': self.host}
 
     def is_running(self, instance: Any) -> bool:
         return self._guest(instance).is_running
@@ -129,12 +151,20 @@ class Driver(LibvirtDriver):
             instance: Any, encryption: Any = None,
             destroy_secrets: bool = True, force: bool = False) -> None:
         number = number_of(connection_info)
+        if connection_info.get('multiattach') and self._is_shared(
+                connection_info['serial'], instance):
+            return
         with self._world.attempt(f'disconnects unit {number}', HostFailure):
             # Of a disconnect that was noted the server is not known.
             properties.check_disconnect(
                 self._world, self.host, instance.uuid if instance else '',
                 number)
             self._model_host.devices.pop(number, None)
+
+    def _is_shared(self, volume: str, instance: Any) -> bool:
+        """Return whether another server of the host has a volume."""
+        return any(a.host == self.host and a.server != instance.uuid
+                   for a in self._world.cinder.of_volume(volume))
 
     def disconnect_all(self, instance: Any, disks: Disks) -> None:
         for _, connection_info in disks:
@@ -190,6 +220,7 @@ class Driver(LibvirtDriver):
 
     def power_on(self, instance: Any, disks: Disks) -> None:
         self._destroy(instance)
+        self._guest(instance).is_defined = False
         self.disconnect_all(instance, disks)
         self._guest(instance).disks = {}
         self.spawn(instance, disks)
@@ -207,7 +238,8 @@ class Driver(LibvirtDriver):
         guest.disks = {
             name: Disk(connection_info['serial'], number_of(connection_info))
             for name, connection_info in disks}
-        guest.is_running = True
+        guest.is_running = guest.is_defined = True
+        guest.has_left = False
         self._world.hanging.discard(instance.uuid)
         for name in guest.disks:
             properties.check_opened_disk(
@@ -249,6 +281,15 @@ class _Network:
             raise HostFailure('Neutron does not answer')
 
 
+class _AttachmentNotFound(
+        model.NotFound, exception.VolumeAttachmentNotFound):
+    """An attachment does not exist, as both the model and Nova raise it."""
+
+    def __init__(self, attachment: str) -> None:
+        exception.VolumeAttachmentNotFound.__init__(
+            self, attachment_id=attachment)
+
+
 class Volumes:
     """Nova's client for Cinder, as nova-compute uses it."""
 
@@ -268,20 +309,31 @@ class Volumes:
                           connector: Mapping[str, str] | None = None
                           ) -> dict[str, Any]:
         cinder = self._world.cinder
-        if not connector:
-            return self._attachment(cinder.reserve(volume_id, instance_id))
-        made = cinder.create(volume_id, instance_id, connector['host'])
-        self._world.step(f'gets the address of {volume_id}')
-        return self._attachment(made)
+        return self._attachment(
+            cinder.create(volume_id, instance_id, connector['host'])
+            if connector else cinder.reserve(volume_id, instance_id))
 
     def attachment_update(self, ctx: Any, attachment_id: str,
-                          connector: Mapping[str, str]) -> dict[str, Any]:
-        self._world.cinder.connect(attachment_id, connector['host'])
-        self._world.step(f'gets the address by {attachment_id}')
+                          connector: Mapping[str, str],
+                          mountpoint: str | None = None) -> dict[str, Any]:
+        def connect() -> None:
+            self._world.cinder.connect(attachment_id, connector['host'])
+
+        try:
+            if self._world.is_cleaning:
+                self._world.change_cinder(
+                    f'has Cinder connect {attachment_id} to '
+                    f'{connector["host"]}', connect)
+            else:
+                connect()
+        except model.NotFound:
+            raise _AttachmentNotFound(attachment_id) from None
         return self._attachment(attachment_id)
 
     def attachment_delete(self, ctx: Any, attachment_id: str) -> None:
-        self._world.cinder.delete(attachment_id)
+        # Nova takes a missing one for deleted.
+        with contextlib.suppress(model.NotFound):
+            self._world.cinder.delete(attachment_id)
 
     def initialize_connection(self, ctx: Any, volume_id: str,
                               connector: Mapping[str, str]) -> dict[str, Any]:
@@ -322,13 +374,15 @@ class Manager:
             with self._world.lock(instance.uuid):
                 self._reboot_instance(
                     self._context, instance, None, reboot_type)
-        except (HostFailure, exception.UnexpectedTaskStateError) as exc:
+        except (HostFailure, exception.UnexpectedTaskStateError,
+                exception.InstanceNotFound) as exc:
             self._revert_task_state(instance, exc)
 
     def _revert_task_state(self, instance: Instance, error: Exception) -> None:
         """Reset the task state after a failed operation."""
         self._world.step('gives up')
-        if not isinstance(error, exception.UnexpectedTaskStateError):
+        if (not isinstance(error, exception.UnexpectedTaskStateError)
+                and instance.uuid in self._world.servers):
             self._world.change_server(instance.uuid, task_state=None)
 
     def _reboot_instance(self, context: Any, instance: Any,
@@ -385,7 +439,8 @@ class Manager:
         except HostFailure as exc:
             self._revert_task_state(instance, exc)
             return
-        with contextlib.suppress(exception.UnexpectedTaskStateError):
+        with contextlib.suppress(exception.UnexpectedTaskStateError,
+                                 exception.InstanceNotFound):
             instance.save(
                 task_states.POWERING_ON, power_state=power_state.RUNNING,
                 vm_state=vm_states.ACTIVE, task_state=None)

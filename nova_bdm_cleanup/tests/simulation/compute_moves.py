@@ -172,9 +172,7 @@ class Manager26(compute.Manager):
             made = self.volume_api.attachment_create(
                 self._context, row.volume_id, instance.uuid)['id']
             world.step(f'has Cinder delete {row.attachment_id}')
-            # A missing attachment is no error.
-            with contextlib.suppress(model.NotFound):
-                self._delete_attachment(row.attachment_id)
+            self._delete_attachment(row.attachment_id)
             row.save(attachment_id=made)
 
     def confirm_resize(self, instance: Instance) -> None:
@@ -332,8 +330,7 @@ class Manager26(compute.Manager):
             ctxt, instance, bdms=source_bdms)
         self.driver.disconnect_all(instance, disks)
         for row in _attached(source_bdms):
-            with contextlib.suppress(model.NotFound):
-                self._delete_attachment(row.attachment_id)
+            self._delete_attachment(row.attachment_id)
 
     # Delete
 

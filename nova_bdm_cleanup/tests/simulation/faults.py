@@ -17,7 +17,7 @@ import functools
 from typing import Any
 from unittest import mock
 
-from nova_bdm_cleanup.node import connections, instance_cleanup
+from nova_bdm_cleanup.node import connections, instance, instance_cleanup
 from nova_bdm_cleanup.node.cleanup import actions
 from nova_bdm_cleanup.node.cleanup.actions import Actions
 from nova_bdm_cleanup.node.cleanup.cleaner import Cleaner
@@ -32,7 +32,8 @@ from nova_bdm_cleanup.tests.simulation import (
     search,
     trace,
 )
-from nova_bdm_cleanup.tests.simulation.scenarios import Scenario, SCENARIOS
+from nova_bdm_cleanup.tests.simulation.reconnects import SCENARIOS
+from nova_bdm_cleanup.tests.simulation.scenarios import Scenario
 
 #: Called with the original function and its arguments.
 Replacement = Callable[..., Any]
@@ -192,6 +193,42 @@ def _skip(original: Any, *args: Any) -> None:
     return None
 
 
+# Reconnects
+
+
+def _delete_first(original: Any, self: Any, finding: Any, bdm: Any) -> Any:
+    """Delete the attachments before the row names the new one."""
+    for attachment in finding.dependent:
+        self._delete(finding, attachment)
+    return original(self, finding, bdm)
+
+
+def _keep_address(original: Any, self: Any, bdm: Any,
+                  is_multiattach: bool) -> Any:
+    """Connect the attachment, and keep the address in the mapping."""
+    row = self._rows[bdm.uuid]
+    former = row.connection_info
+    original(self, bdm, is_multiattach)
+    row.connection_info = former
+    row.save()
+    return instance.mapping_of(row)
+
+
+def _believe_host(original: Any, self: Any) -> bool:
+    """Take the guest to be where Nova has it."""
+    return True
+
+
+def _as_before(original: Any, self: Any, plan: Plan) -> Plan:
+    """Do not ask once more who claims the disks."""
+    return plan
+
+
+def _leave_none_out(original: Any, self: Any,
+                    proved: Any) -> frozenset[str]:
+    return frozenset()
+
+
 # Moves
 
 
@@ -268,6 +305,28 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
           'question.',
           'healthy-disks-stay', 'reboot-missing-neighbour-attaches',
           ((connections, 'disconnecting', _announce_nothing),)),
+
+    # Reconnects
+    Fault('others-deleted-first',
+          'The volume is free in a reconnect, and Cinder gives it to another '
+          'server.',
+          'volume-stays-taken', 'reconnect-reboot-unknown',
+          ((Actions, '_reconnect', _delete_first),)),
+    Fault('former-address-kept',
+          'The guest is given the disk of another guest, which has the '
+          'former address now.',
+          'no-address-of-a-running-guest', 'reconnect-reboot-elsewhere',
+          ((NovaInstance, 'connect', _keep_address),)),
+    Fault('guest-taken-to-be-here',
+          'The guest runs on another host, and loses its disks.',
+          'serving-attachments-stay', 'reconnect-reboot-served',
+          ((NovaInstance, 'guest_is_here', _believe_host),
+           (NovaInstance, 'left_out', _leave_none_out))),
+    Fault('address-given-away',
+          'A disk whose reconnect has failed gets the data of another one, '
+          'which has its address now.',
+          'own-volumes-only', 'reconnect-reboot-two',
+          ((Cleaner, '_claimed_since', _as_before),)),
 
     # Moves
     Fault('removed-disk-moves',

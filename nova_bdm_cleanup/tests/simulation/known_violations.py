@@ -61,6 +61,12 @@ KNOWN_VIOLATIONS: dict[str, KnownViolation] = {
         ('own-volumes-only',), properties.LEFT_EXPORT,
         'the array still exports a volume whose records were reset, by an '
         'address that a mapping of another volume has'),
+    # It is kept, and reported: the guest may be there.
+    'left-out-and-not-proved': KnownViolation(
+        ('in-order-at-the-end',), properties.UNPROVED,
+        'a question was not answered, so the guest came back without a disk '
+        'that Cinder attaches to another host, and nothing proves later that '
+        'it was here with the disk'),
     # Only the clock tells how old a record is.
     'clock-ahead-while-reads-lag': KnownViolation(
         ('healthy-disks-stay',), properties.AHEAD,

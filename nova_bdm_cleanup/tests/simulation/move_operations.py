@@ -16,6 +16,7 @@ from nova_bdm_cleanup.tests.simulation import (
     operations,
     properties,
 )
+from nova_bdm_cleanup.tests.simulation.compute import HostFailure
 from nova_bdm_cleanup.tests.simulation.compute_moves import migration_of
 from nova_bdm_cleanup.tests.simulation.nova import Context, Mappings
 from nova_bdm_cleanup.tests.simulation.world import (
@@ -163,13 +164,18 @@ class Cloud(operations.Operations):
             self.begin(f'live migration of {server}', self._move_live,
                        server, process='conductor')
 
+    def reset_and_migrate(self, server: str) -> None:
+        """Live-migrate a server in spite of another operation."""
+        self.reset_task_state(server)
+        self.live_migrate(server)
+
     def _move_live(self, server: str) -> None:
         world = self.world
         former = {row.uuid: (row.attachment_id, row.connection_info)
                   for row in world.volumes_of(server)}
         try:
             self.move_guest(server, HERE, THERE)
-        except model.CinderError:
+        except (model.CinderError, HostFailure):
             # Roll back: disconnect the volumes from the target.
             for row in world.volumes_of(server):
                 attachment, connection_info = former[row.uuid]
@@ -254,7 +260,7 @@ class Cloud(operations.Operations):
             self._run_undisturbed(HERE, lambda: self.shelve(server))
         if record.vm_state == vm_states.SHELVED_OFFLOADED:
             self._run_undisturbed(HERE, lambda: self.unshelve(server))
-        for _ in range(2):
+        for _ in range(world.reboots_at_end):
             world.advance_time()
             self._run_undisturbed(
                 record.host, lambda: self.reboot_at_end(server))

@@ -111,10 +111,17 @@ class RowObject:
     fields = ('uuid', 'instance_uuid', 'volume_id', 'attachment_id',
               'device_name', 'boot_index', 'created_at')
 
+    #: The fields that Nova and the plugin change.
+    _CHANGED = ('volume_id', 'attachment_id', 'connection_info')
+
     def __init__(self, world: World, row: Row) -> None:
         self._world = world
         self._row = row
-        self.__dict__.update(row.__dict__)
+        self._refresh()
+
+    def _refresh(self) -> None:
+        self.__dict__.update(self._row.__dict__)
+        self._saved = {name: self.__dict__[name] for name in self._CHANGED}
 
     @property
     def is_volume(self) -> bool:
@@ -131,13 +138,22 @@ class RowObject:
                 properties.check_row_deletion(self._world, row)
                 self._world.delete_row(row)
 
-    def save(self, **values: Any) -> None:
-        """Write the given values; the row may have been deleted."""
-        self._world.step(f'writes the row of {self._row.volume_id}')
-        if self._row.deleted:
-            raise exception.BDMNotFound(id=self._row.uuid)
-        self._world.change_row(self._row, **values)
-        self.__dict__.update(values)
+    def obj_reset_changes(self, names: Iterable[str]) -> None:
+        self._saved.update({name: self.__dict__[name] for name in names})
+
+    def save(self, **given: Any) -> None:
+        """Write changed attributes, and the given ones.
+
+        The row may have been deleted.
+        """
+        with self._world.attempt(f'writes the row of {self._row.volume_id}',
+                                 DatabaseFailure):
+            if self._row.deleted:
+                raise exception.BDMNotFound(id=self._row.uuid)
+            self._world.change_row(self._row, **{
+                **{name: self.__dict__[name] for name in self._CHANGED
+                   if self.__dict__[name] != self._saved[name]}, **given})
+            self._refresh()
 
 
 class Mappings:
@@ -187,6 +203,11 @@ class Instances:
     def get_uuids_by_host(context: Context, host: str) -> list[str]:
         world = context.read('reads the servers of the host')
         return [server.uuid for server in world.servers_of(host)]
+
+    @staticmethod
+    def get_by_host(context: Context, host: str, **_: Any) -> list[Instance]:
+        """Return none: what a start only reports is not in the model."""
+        return []
 
     @staticmethod
     def get_by_filters(context: Context, filters: Mapping[str, Any],

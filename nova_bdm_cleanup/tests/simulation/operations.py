@@ -16,6 +16,7 @@ from typing import Any
 from nova.compute import instance_actions, task_states, vm_states
 
 from nova_bdm_cleanup.tests.simulation import cinder as model
+from nova_bdm_cleanup.tests.simulation.compute import HostFailure
 from nova_bdm_cleanup.tests.simulation.compute_moves import Manager26
 from nova_bdm_cleanup.tests.simulation.nova import (
     Context,
@@ -74,6 +75,11 @@ class Operations:
         """Return whether Nova's API accepts an operation on a server."""
         return (not self.is_locked(server) and server.task_state is None
                 and server.vm_state in states)
+
+    def _known(self, server: str) -> Server | None:
+        """Return a server, unless it was deleted."""
+        self.world.reads(f'server {server}')
+        return self.world.servers.get(server)
 
     def is_locked(self, server: Server) -> bool:
         """Return whether a server is locked for the one who asks."""
@@ -136,8 +142,9 @@ class Operations:
     def reboot(self, server: str, how: str = 'HARD') -> None:
         world = self.world
         world.step(f'asks for a {how.lower()} reboot of {server}')
-        record = world.server(server)
-        if (record.task_state not in REBOOTABLE
+        record = self._known(server)
+        if (record is None
+                or record.task_state not in REBOOTABLE
                 or record.vm_state not in _REBOOTABLE_STATES
                 or self.is_locked(record)):
             return
@@ -153,8 +160,8 @@ class Operations:
     def start(self, server: str) -> None:
         world = self.world
         world.step(f'asks to start {server}')
-        record = world.server(server)
-        if not self.accepts(record, vm_states.STOPPED):
+        record = self._known(server)
+        if record is None or not self.accepts(record, vm_states.STOPPED):
             return
         world.change_server(server, task_state=task_states.POWERING_ON)
         self._cast(f'start of {server}', record.host, 'start_instance',
@@ -311,8 +318,11 @@ class Operations:
         world.step(f'the guest of {server} comes to {target}')
         world.changes('guests', f'guest of {server}')
         guest = world.hosts[source].guests[server]
+        if not guest.is_running:
+            raise HostFailure('the guest is off')
+        guest.is_leaving = True
         world.hosts[target].guests[server] = dataclasses.replace(
-            guest, disks={
+            guest, is_leaving=False, disks={
                 row.device_name: Disk(row.volume_id, row.number)
                 for row in world.volumes_of(server)})
         world.step(f'the guest of {server} continues on {target}')
@@ -378,6 +388,14 @@ class Operations:
                 world.cinder.connect(attachment, host)
                 world.step('says that it is complete')
                 world.cinder.complete(attachment)
+
+    def delete_reservations(self, volume: str) -> None:
+        """Delete what only reserves a volume, as any member may."""
+        world = self.world
+        world.step(f'deletes what reserves {volume}')
+        for attachment in world.cinder.of_volume(volume):
+            if attachment.host is None:
+                world.cinder.delete(attachment.id)
 
     def update_attachment(self, volume: str, attachment: str, host: str
                           ) -> None:

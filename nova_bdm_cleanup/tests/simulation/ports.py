@@ -32,6 +32,7 @@ from nova_bdm_cleanup.node import (
     domains,
     instance,
     instance_cleanup,
+    interrupted,
     late_disconnects,
     neighbours,
     operations,
@@ -41,6 +42,7 @@ from nova_bdm_cleanup.node import (
 from nova_bdm_cleanup.node.cleanup import actions, cleaner, log_lines
 from nova_bdm_cleanup.node.cleanup.triggers import Mode
 from nova_bdm_cleanup.node.hooks import (
+    delete,
     evacuation,
     init_host,
     installation,
@@ -70,6 +72,8 @@ from nova_bdm_cleanup.tests.simulation.world import (
     BEFORE,
     Entry,
     number_of,
+    REFUSED,
+    Silence,
     World,
 )
 
@@ -77,9 +81,9 @@ T = TypeVar('T')
 
 _Cleaner = cleaner.Cleaner
 
-#: Failures of a request: Cinder refuses it; Cinder carries it out and the
-#: answer is lost; Cinder carries it out after the plugin's timeout.
-REFUSED, LOST, LATE = 'is refused', 'loses its answer', 'is answered too late'
+#: The errors of the plugin's client for Cinder, by the status of the answer.
+_ERRORS = {400: errors.BadRequest, 404: errors.NotFound, 409: errors.Conflict,
+           500: errors.BadAnswer}
 
 
 @functools.lru_cache(maxsize=None)
@@ -210,32 +214,26 @@ class Api:
 
     def post(self, path: str, body: Mapping[str, Any],
              success: int = 202) -> Any:
+        wanted, cinder = body.get('attachment'), self._world.cinder
+        if wanted is not None:
+            volume = wanted['volume_uuid']
+            return {'attachment': {'id': self._change(
+                f'has Cinder reserve {volume}', lambda: cinder.reserve(
+                    volume, wanted['instance_uuid']))}}
         subject = path.split('/')[2]
         self._change(f'tells Cinder that {subject} is complete',
-                     lambda: self._world.cinder.complete(subject))
+                     lambda: cinder.complete(subject))
+        return None
 
-    def _change(self, description: str, change: Callable[[], None]) -> None:
-        failure = self._world.step(description, REFUSED, LOST, LATE)
-        if failure == REFUSED:
-            raise errors.BadAnswer('Cinder answered 500', 500)
-        if not self._world.hears_cinder():
-            raise errors.Unreachable('Cinder does not answer')
-        if failure == LATE:
-            self._world.scheduler.spawn(
-                'Cinder, late', 'cinder',
-                lambda: self._do_late(description, change))
-            raise self._deadline.exceeded(description)
+    def _change(self, description: str, change: Callable[[], T]) -> T:
         try:
-            change()
-        except model.NotFound as exc:
-            raise errors.NotFound(str(exc), 404) from None
-        if failure:
-            raise errors.Unreachable('the answer was lost')
-
-    def _do_late(self, description: str, change: Callable[[], None]) -> None:
-        self._world.step(description)
-        with contextlib.suppress(model.CinderError):
-            change()
+            return self._world.change_cinder(description, change)
+        except model.CinderError as exc:
+            raise _ERRORS[exc.status](str(exc), exc.status) from None
+        except Silence as exc:
+            raise errors.Unreachable(str(exc)) from None
+        except TimedOut:
+            raise self._deadline.exceeded(description) from None
 
 
 class Journal:
@@ -252,8 +250,13 @@ class Journal:
             if charge.amount and self._world.hour_is_used_up:
                 raise LimitReached(charge.account, charge.limit, charge.limit)
         self._world.changes('journal')
-        self._world.entries.append(Entry(record))
+        self._world.entries.append(Entry(record, self._world.tick()))
         return self._world.entries[-1]
+
+    def entries(self, server: str) -> Sequence[Entry]:
+        self._world.reads('journal')
+        return [entry for entry in self._world.entries
+                if entry.record.get('server') == server]
 
 
 class Notes:
@@ -360,6 +363,15 @@ class Harness:
             domains.Domain(server, frozenset(
                 _address_of(disk.number) for disk in guest.disks.values()))
             for server, guest in guests.items() if guest.is_running)
+
+    def serials(self, driver: Any, server: Any) -> frozenset[str]:
+        world = self.world
+        world.ask('asks libvirt for the disks of the guest',
+                  compute.HostFailure)
+        guest = world.hosts[driver.host].guests.get(server.uuid)
+        world.reads(f'guest of {server.uuid}')
+        return frozenset(disk.serial for disk in guest.disks.values()) \
+            if guest is not None and guest.is_defined else frozenset()
 
     # Locks
 
@@ -639,7 +651,8 @@ def installed_plugin() -> Iterator[Harness]:
     harness = Harness()
     seen: Sequence[tuple[Any, str, Any]] = (
         *((module, 'objects', Objects) for module in (
-            evacuation, instance, neighbours, operation, operations)),
+            delete, evacuation, instance, interrupted, neighbours, operation,
+            operations)),
         (operation, '_this_thread', Local(harness)),
         (evacuation, '_at_power_off', AtPowerOff(harness)),
         (connections, '_answers', Answers(harness)),
@@ -650,7 +663,11 @@ def installed_plugin() -> Iterator[Harness]:
             get_ident=lambda: harness.world.scheduler.current)),
         (connections, 'weakref', harness),
         (connections, 'time', harness),
+        # Of an attach that a kill has ended nothing tells: it is kept.
+        (operations, 'PROCESS_BEGAN', datetime.datetime.min.replace(
+            tzinfo=datetime.timezone.utc)),
         (domains, 'domains', harness.domains),
+        (domains, 'serials', harness.serials),
         (nova_manager, 'ComputeManager', compute_moves.Manager26),
         (nova_cinder, 'API', compute.Volumes),
         (libvirt_driver, 'LibvirtDriver', compute.Driver),

@@ -2,16 +2,19 @@
 """Properties that every schedule of the search must have.
 
 The model checks most properties when an event happens.  The others are checked
-at the end, after the owner has rebooted the server twice more.
+at the end, after the owner has rebooted the server once or twice more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from nova.compute import instance_actions, task_states, vm_states
 
 from nova_bdm_cleanup.node.cleanup import actions
+from nova_bdm_cleanup.rules.reasons import Reason
+from nova_bdm_cleanup.tests.simulation.cinder import Attachment
 from nova_bdm_cleanup.tests.simulation.world import Guest, Row, Server, World
 
 #: Situations of known violations.  nova-compute was killed, and left disks
@@ -29,6 +32,9 @@ OPEN = 'open when the operation began'
 #: The array exports a volume to this host that neither Nova nor Cinder has
 #: there.
 LEFT_EXPORT = 'export without a record'
+#: The guest came back without a disk, and nothing tells any more that it was
+#: here with it.
+UNPROVED = 'not proved to be here'
 #: Reads of Cinder lag, and the clock of the host is ahead.
 AHEAD = 'ahead while reads lag'
 
@@ -46,6 +52,12 @@ PROPERTIES = {
     'attachment-last':
         'an attachment is deleted only when neither the guest nor the host '
         'has the volume, and no mapping names the attachment',
+    'volume-stays-taken':
+        'from the begin to the end of a reconnect, the volume has an '
+        'attachment to the server, so that no other server gets it',
+    'serving-attachments-stay':
+        'a reconnect deletes no attachment by which a guest has the volume, '
+        'on this host or on another one',
     'device-before-row':
         'no mapping is deleted while its guest runs or its device is on the '
         'host, unless a log line says that the device stays',
@@ -55,7 +67,7 @@ PROPERTIES = {
         'a volume that was attached or swapped in meanwhile is attached at '
         'the end',
     'in-order-at-the-end':
-        'after two more reboots the server runs, the host has exactly the '
+        'after the last reboot the server runs, the host has exactly the '
         'devices of its mappings, each mapping is healthy in Cinder, and '
         'each attachment has a mapping',
     'no-address-of-a-running-guest':
@@ -248,6 +260,10 @@ def check_attachment_deletion(world: World, attachment: str) -> None:
     _check_recorded(world, f'attachment {attachment}', 'attachment',
                     attachment)
     server = record.server
+    reconnect = _reconnect_of(world, server, record.volume)
+    if reconnect is not None:
+        _check_replacement(world, record, reconnect)
+        return
     rows = [r for r in world.rows_of(server)
             if r.attachment_id == attachment]
     if rows:
@@ -271,6 +287,44 @@ def check_attachment_deletion(world: World, attachment: str) -> None:
     if server in world.users(record.host, record.number):
         world.violated('attachment-last', f'the export of {record.volume} '
                        'ends while the guest has it')
+
+
+def _reconnect_of(world: World, server: str, volume: str
+                  ) -> Mapping[str, Any] | None:
+    """Return the reconnect of a volume in the plugin's last plan, if any."""
+    row = world.row_of(server, volume)
+    return next((action for action in (
+        world.entries[-1].record['actions'] if world.entries else ())
+        if row is not None and action['kind'] == 'reconnect'
+        and action['bdm']['uuid'] == row.uuid), None)
+
+
+def _check_replacement(world: World, record: Attachment,
+                       reconnect: Mapping[str, Any]) -> None:
+    """Check an attachment before a reconnect deletes it."""
+    volume, server = record.volume, record.server
+    if (not any(a.server == server and a is not record
+                for a in world.cinder.of_volume(volume))
+            # It was free before.
+            and reconnect['reason'] != Reason.ROOT_VOLUME_DANGLING):
+        world.violated('volume-stays-taken', f'{record.id} is deleted, the '
+                       f'last attachment of {volume} to {server}')
+    if record.host is None or record.number is None or (
+            world.cinder.volumes[volume].multiattach
+            and any(a.host == record.host and a is not record
+                    for a in world.cinder.of_volume(volume))):
+        return
+    if world.cinder.back_end.read(record.host, record.number) != volume:
+        return
+    if server in world.users(record.host, record.number):
+        world.violated('serving-attachments-stay', f'{record.id} is deleted, '
+                       f'by which the guest of {server} on {record.host} has '
+                       f'{volume}')
+    if record.host == world.this_host and server in world.hosts[
+            record.host].devices.get(record.number, ()) and (
+                world.row_of(server, volume).number == record.number):
+        world.violated('attachment-last', f'the export of {volume} ends '
+                       f'while the host has it as unit {record.number}')
 
 
 # Moves
@@ -387,7 +441,7 @@ def check_addresses(world: World) -> None:
 
 
 def check_end(world: World, server: str) -> None:
-    """Check the final state, after two more reboots."""
+    """Check the final state, after the last reboot."""
     for problem in _other_host_problems(world, server):
         world.violated('one-host-only', problem,
                        DELETED if world.deleted_meanwhile else
@@ -401,7 +455,9 @@ def check_end(world: World, server: str) -> None:
         world.violated('can-be-rebooted-again', f'{server} is still '
                        f'{record.task_state}')
     for problem in _problems(world, server):
-        world.violated('in-order-at-the-end', problem)
+        world.violated('in-order-at-the-end', problem, UNPROVED
+                       if world.may_keep and _is_elsewhere(world, server)
+                       else '')
     for (owner, volume), is_kept in world.attached.items():
         if is_kept and world.row_of(owner, volume) is None:
             world.violated('no-attached-volume-lost',
@@ -434,13 +490,7 @@ def _problems(world: World, server: str) -> Iterator[str]:
         yield f'{server} is {record.vm_state} and does not run'
     rows = [r for r in rows if r.volume_id not in world.unchecked_volumes]
     for row in rows:
-        own = world.cinder.attachments.get(row.attachment_id)
-        if own is None or own.status != 'attached' or (
-                world.cinder.volumes[own.volume].status != 'in-use'):
-            yield (f'volume {row.volume_id} has a mapping, but is not '
-                   'attached in Cinder')
-        elif row.number not in world.hosts[record.host].devices:
-            yield f'the host has no unit {row.number} of {row.volume_id}'
+        yield from _disk_problems(world, record.host, guest, row)
     wanted = {r.number for r in world.rows_of(server)}
     for number in _devices_left(world, server, record.host):
         if number not in wanted:
@@ -452,6 +502,26 @@ def _problems(world: World, server: str) -> Iterator[str]:
                 and volume.id not in world.unchecked_volumes
                 and volume.project == record.project_id):
             yield f'{attachment.id} of volume {volume.id} has no mapping'
+
+
+def _disk_problems(world: World, host: str, guest: Guest, row: Row
+                   ) -> Iterator[str]:
+    """Yield what is wrong with a disk.
+
+    :param host: the host of its server
+    """
+    own = world.cinder.attachments.get(row.attachment_id)
+    if own is None or own.status != 'attached' or (
+            world.cinder.volumes[own.volume].status != 'in-use'):
+        yield (f'volume {row.volume_id} has a mapping, but is not attached in '
+               'Cinder')
+    elif row.number not in world.hosts[host].devices:
+        yield f'the host has no unit {row.number} of {row.volume_id}'
+    elif (own.host, own.number) != (host, row.number):
+        yield (f'volume {row.volume_id} is attached to {own.host} by unit '
+               f'{own.number}, and its mapping has {row.number}')
+    elif guest.is_running and row.device_name not in guest.disks:
+        yield f'the guest does not have {row.volume_id}'
 
 
 def _devices_left(world: World, server: str, host: str) -> Iterator[int]:
@@ -504,9 +574,10 @@ def _leftovers(world: World, server: str, own: str | None) -> Iterator[str]:
 def _check_recorded(world: World, name: str, kind: str,
                     subject: str) -> None:
     """Check that the plugin's last plan has the subject."""
-    planned: set[str | None] = set()
+    # A reconnect may give back what it has made.
+    planned: set[str | None] = {*_made_attachments(world)}
     for entry in world.entries:
-        for action in entry.plan['actions']:
+        for action in entry.record['actions']:
             if kind == 'bdm':
                 planned.add(action.get('bdm', {}).get('uuid'))
             else:
@@ -515,6 +586,19 @@ def _check_recorded(world: World, name: str, kind: str,
     if subject not in planned:
         world.violated('journal-is-true',
                        f'{name} is deleted, but is in no plan')
+
+
+def _is_elsewhere(world: World, server: str) -> bool:
+    """Return whether Cinder attaches a disk of a server to another host."""
+    return any(a.server == server and a.host not in (None, world.this_host)
+               for a in world.cinder.attachments.values())
+
+
+def _made_attachments(world: World) -> set[str]:
+    """Return the attachments that reconnects have made."""
+    return {subject['attachment'] for entry in world.entries
+            for name, outcome, subject in entry.steps
+            if name == 'create-attachment' and outcome == 'done'}
 
 
 def is_healthy(world: World, row: Row) -> bool:

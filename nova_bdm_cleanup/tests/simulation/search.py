@@ -123,7 +123,7 @@ def run_schedule(harness: Harness, scenario: Scenario, choices: Choices,
 
 
 def _run_final_checks(cloud: Cloud, scheduler: Scheduler) -> Violation | None:
-    """Run the final checks, after two more reboots a day apart each."""
+    """Run the final checks, after more reboots a day apart each."""
     scheduler.is_undisturbed = True
     try:
         cloud.finish_all(SERVER)

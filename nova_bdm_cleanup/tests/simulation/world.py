@@ -10,13 +10,16 @@ import dataclasses
 import datetime
 import functools
 import json
-from typing import Any
+from typing import Any, TypeVar
 
 from nova.compute import power_state, vm_states
 
+from nova_bdm_cleanup.openstack.deadline import TimedOut
 from nova_bdm_cleanup.rules.facts import Policy
 from nova_bdm_cleanup.tests.simulation import cinder as model
 from nova_bdm_cleanup.tests.simulation.scheduler import Scheduler, Violation
+
+T = TypeVar('T')
 
 #: The compute host of the scenario, and another one.
 HERE, THERE = 'here', 'there'
@@ -34,6 +37,10 @@ _OTHER_HOST_SUFFIX = ' elsewhere'
 
 #: A call fails before or after it has taken effect.
 BEFORE, AFTER = 'fails', 'fails, although it took effect'
+
+#: Failures of a request: Cinder refuses it; Cinder carries it out and the
+#: answer is lost; Cinder carries it out after the plugin's timeout.
+REFUSED, LOST, LATE = 'is refused', 'loses its answer', 'is answered too late'
 
 #: All reads of Cinder lag, not only those of one kind.
 ALL = 'all'
@@ -53,6 +60,10 @@ _NOT_IN_FINGERPRINT = (
     'scheduler', 'reads', 'changes', 'cinder', 'rows', 'actions', 'entries',
     'locks', 'now', 'migration_records', 'at_power_off', 'answers',
     'disconnects', 'requests', 'starts')
+
+
+class Silence(Exception):
+    """Cinder does not answer."""
 
 
 @dataclasses.dataclass
@@ -142,6 +153,11 @@ class Guest:
     """The guest of a server in libvirt.  A running one has all disks open."""
 
     is_running: bool = False
+    #: libvirt knows it.
+    is_defined: bool = True
+    #: It is being migrated to another host, or was.
+    is_leaving: bool = False
+    has_left: bool = False
     #: Disks by the name of the device in the guest.
     disks: dict[str, Disk] = dataclasses.field(default_factory=dict)
 
@@ -166,6 +182,8 @@ class ServerAction:
     #: Result and end of its event, once it has ended.
     result: str | None = None
     finish_time: datetime.datetime | None = None
+    #: It is not told where it runs.
+    host: str | None = None
 
 
 @dataclasses.dataclass
@@ -186,11 +204,16 @@ class Migration:
 class Entry:
     """An entry of the plugin's journal."""
 
-    plan: Mapping[str, Any]
+    record: Mapping[str, Any]
+    began: datetime.datetime
     #: Name, outcome and subject of each step.
     steps: list[tuple[str, str, Mapping[str, Any]]] = dataclasses.field(
         default_factory=list)
     id = 'entry'
+
+    @property
+    def time(self) -> float:
+        return self.began.timestamp()
 
     def step(self, name: str, outcome: str, **subject: Any) -> None:
         self.steps.append((name, outcome, subject))
@@ -293,6 +316,8 @@ class World:
         self.removed: set[str] = set()
         #: The volume at which Nova's part of an operation has failed.
         self.failed_at = ''
+        #: How often the owner reboots the server at the end.
+        self.reboots_at_end = 2
         #: The server was deleted during another operation.
         self.deleted_meanwhile = False
         self.policy = Policy()
@@ -372,6 +397,38 @@ class World:
         if self.is_silent:
             self.miss_answer()
         return not self.is_silent
+
+    def change_cinder(self, description: str, change: Callable[[], T]) -> T:
+        """Let other actors continue before the plugin has Cinder do something.
+
+        :raises CinderError: when it refuses
+        :raises Silence: when there is no answer
+        :raises TimedOut: when it does it later
+        """
+        failure = self.step(description, REFUSED, LOST, LATE)
+        if failure == REFUSED:
+            raise model.Refused(description)
+        if not self.hears_cinder():
+            raise Silence('Cinder does not answer')
+        if failure == LATE:
+            self.scheduler.spawn('Cinder, late', 'cinder', lambda:
+                                 self._do_late(description, change))
+            raise TimedOut(description)
+        result = change()
+        if failure:
+            raise Silence('the answer was lost')
+        return result
+
+    def _do_late(self, description: str, change: Callable[[], object]) -> None:
+        self.step(description)
+        with contextlib.suppress(model.CinderError):
+            change()
+
+    @property
+    def is_cleaning(self) -> bool:
+        """Tell whether the current actor is inside the plugin."""
+        actor = self.scheduler.current
+        return actor is not None and actor.is_cleaning
 
     def miss_answer(self) -> None:
         """Note that a question of the plugin is not answered."""
@@ -468,7 +525,7 @@ class World:
              for s in self.actions],
             # Leave out the creation times of mappings in plans.
             [(e.steps, [{**a, 'bdm': a.get('bdm', {}).get('uuid')}
-                        for a in e.plan['actions']])
+                        for a in e.record['actions']])
              for e in self.entries],
             sorted(self.locks), list(map(sorted, self.at_power_off.values())),
             [[(a.given, a.operation() is None) for a in answers.values()]

@@ -398,6 +398,8 @@ class LoopbackCloud:
 
     def _cinder(self, request: Request) -> tuple[int, Any]:
         path, admin = request.path, request.is_admins
+        if path == '/attachments' and request.method == 'POST':
+            return self._reserve(request.body['attachment'])
         if path in ('/attachments', '/attachments/detail'):
             return self._list_attachments(path, request.query, admin)
         if path in ('/volumes', '/volumes/detail'):
@@ -422,6 +424,19 @@ class LoopbackCloud:
             return 200, {'attachment': {
                 k: v for k, v in thing.items() if k != 'host'}}
         return 200, {'volume': self._volume(thing, admin)}
+
+    def _reserve(self, asked: Mapping[str, str]) -> tuple[int, Any]:
+        volume = self.volumes.get(asked['volume_uuid'])
+        if volume is None:
+            return 404, {'itemNotFound': {'code': 404, 'message': 'no volume'}}
+        if volume['status'] not in ('available', 'in-use', 'reserved'):
+            return 400, {'badRequest': {
+                'code': 400, 'message': 'status must be available'}}
+        volume['status'] = 'reserved'
+        made = self.attachment('made for ' + volume['id'],
+                               asked['instance_uuid'], volume['id'],
+                               'reserved', False)
+        return 200, {'attachment': self.attachments[made]}
 
     def _delete(self, attachment_id: str) -> list[Any]:
         gone = self.attachments.pop(attachment_id)

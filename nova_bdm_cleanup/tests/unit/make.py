@@ -132,6 +132,20 @@ class Sources:
         self.asked.append('current')
         return self.seen.server
 
+    def attaches(self, bdms: Sequence[facts.Bdm]
+                 ) -> Mapping[str, facts.Attach]:
+        self.asked.append('attaches')
+        return {bdm.uuid: self.seen.attaches.get(
+            bdm.uuid, facts.Attach.UNKNOWN) for bdm in bdms}
+
+    def guest_is_here(self) -> bool:
+        self.asked.append('guest_is_here')
+        return self.seen.guest_is_here
+
+    def left_out(self) -> frozenset[str]:
+        self.asked.append('left_out')
+        return self.seen.left_out
+
     def swaps(self) -> facts.Ending:
         self.asked.append('swaps')
         return self.seen.swaps
@@ -162,6 +176,9 @@ def decide(seen: facts.Snapshot, **policy: Any) -> Any:
 
 
 def reasons_in(plan: facts.Plan) -> str:
-    """Return the reasons of all findings, with "!" after each due one."""
-    return ' '.join('%s%s' % (f.reason, '!' * f.is_due)
+    """Return the reasons of all findings, with "!" after each due removal, and
+    "+" after each due reconnect.
+    """
+    return ' '.join('%s%s' % (f.reason, '' if not f.is_due else '+'
+                              if f.is_reconnect else '!')
                     for f in plan.findings)

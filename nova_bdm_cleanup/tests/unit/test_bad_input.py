@@ -39,7 +39,8 @@ class BadInputTest(base.CommandTest, ConfTestCase):
         ('triggers = strat', 'triggers = strat in {}: strat is none of start, '
          'host_boot, move, delete, all; did you mean start?'),
         ('remove = all', 'remove = all in {}: all is none of missing, '
-         'available, attached-elsewhere, duplicate, stale, created'),
+         'available, attached-elsewhere, never-attached, duplicate, stale, '
+         'created'),
         ('max_removals = -1', 'max_removals = -1 in {}: it must be a whole '
          'number of 1 or more'))]
 

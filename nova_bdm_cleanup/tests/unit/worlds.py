@@ -182,6 +182,7 @@ _swaps = _kinds((12, facts.Ending.SUCCESS), (2, facts.Ending.FAILURE),
 _OTHERS = {'server_id': make.OTHER_SERVER}
 _RESERVED = {'status': 'reserved', 'connected': False}
 _ATTACHING = {'status': 'attaching'}
+_FAILED = {'status': 'error_attaching'}
 _AVAILABLE = {'status': 'available'}
 _YOUNG = {'has_connection_info': False, 'created_at': make.ago(5)}
 _UNCONNECTED = {'has_connection_info': False}
@@ -240,6 +241,15 @@ _stories = _kinds(*((1, story) for story in (
     ({'multiattach': True}, [_OTHERS, _RESERVED], [(-1, {})]),
     ({'multiattach': True}, [_OTHERS, _ATTACHING], [(1, {})]),
     ({}, [_ATTACHING, _ATTACHING], [(-1, {})]),
+    *((_ATTACHING, records, [(number, {})])
+      for records in ([_ATTACHING, {}], [_ATTACHING, _ATTACHING],
+                      [_ATTACHING, _RESERVED])
+      for number in (0, -1)),
+    *(({'status': status}, [_RESERVED], [(0, {})])
+      for status in ('reserved', 'in-use')),
+    ({'status': 'reserved'}, [_FAILED], [(0, {})]),
+    ({'multiattach': True}, [_FAILED, _OTHERS], [(0, {})]),
+    ({}, [_RESERVED, {}], [(0, _ROOT)]),
     # An attach whose answer was lost, and a second one
     ({}, [{}], [(0, {}), (None, _UNCONNECTED)]),
     ({}, [{}], [(0, {}), (-1, _UNCONNECTED)]),
@@ -256,6 +266,10 @@ _stories = _kinds(*((1, story) for story in (
     ({'status': 'reserved'}, [_RESERVED], []),
     ({}, [{}, _RESERVED], [(0, {})]),
 )))
+
+
+#: Of a mapping that was never connected.
+_attach_endings = _kinds((2, facts.Attach.UNKNOWN), (1, facts.Attach.FAILED))
 
 
 @st.composite
@@ -311,6 +325,9 @@ def worlds(draw):
                if away >> n & 1})
     world.server = draw(_servers)
     world.swaps = draw(_swaps)
+    world.is_here = draw(st.booleans())
+    ending = draw(_attach_endings)
+    world.attaches = {uuid: ending for uuid in world.rows}
     return world
 
 
@@ -338,7 +355,8 @@ def look(world, witness=WitnessAnswer.KNOWN, hidden=(), unlisted=()):
          for i, v in volumes.items()},
         tuple(a for a in attachments if a.id not in unlisted
               and not (hidden and a.volume_id in hidden)),
-        witness=witness, sees_all=hidden is None, swaps=world.swaps)
+        witness=witness, sees_all=hidden is None, swaps=world.swaps,
+        guest_is_here=world.is_here, attaches=world.attaches)
 
 
 @st.composite

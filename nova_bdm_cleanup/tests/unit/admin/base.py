@@ -34,6 +34,12 @@ def removal(number, reason='volume-available', **bdm):
             'device_type': 'disk', 'disk_bus': 'virtio'}, **bdm)}
 
 
+def reconnect(number):
+    return {**removal(number), 'kind': 'reconnect', 'reason': 'half-moved',
+            'attachments': [{'id': 'att-%d' % number, 'status': 'attached',
+                             'volume_id': volume(number)}]}
+
+
 def stale(number):
     return {'kind': 'delete-attachment', 'reason': 'stale-attachment',
             'explanation': 'unused',

@@ -29,6 +29,13 @@ class ListTest(base.CommandTest):
             '%s  2027-01-15 12:01:00  %s  hard_reboot  0 of 0   interrupted'
             % (second, base.OTHER)], out.splitlines())
 
+    def test_reconnects_are_no_removals(self):
+        self.record(base.removal(1), base.reconnect(2), done=[1])
+        self.record(base.reconnect(2))
+        out = self.journal('list')[1]
+        self.assertIn('1 of 1   done', out.splitlines()[1])
+        self.assertIn('0 of 0   done', out.splitlines()[2])
+
     def test_filters_select_by_server_and_time(self):
         first = self.record(base.removal(1))
         self.now += 3600
@@ -90,6 +97,13 @@ class ShowTest(base.CommandTest):
         # A tag of a tenant does not clear the operator's screen.
         self.assertNotIn('\x1b', out)
         self.assertIn('db\\x1b[2J', out)
+
+    def test_text_shows_what_a_reconnect_has_replaced(self):
+        entry = self.record(base.reconnect(1))
+        out = self.journal('show', entry)[1]
+        for words in ('reconnect (half-moved): because', 'bdm device_name',
+                      'attachment id', 'att-1'):
+            self.assertIn(words, out)
 
     def test_json_shows_the_whole_record(self):
         entry = self.record(base.removal(1), done=[1])

@@ -41,10 +41,11 @@ FACTS = {'version': VERSION, 'nova_version': '34.0.0-1',
 HOUR = 3600
 
 
-def finding(number=1, server=base.SERVER, reason='volume-available'):
+def finding(number=1, server=base.SERVER, reason='volume-available',
+            explanation='because'):
     return RecordedFinding(server, 'bdm-%d' % number, reason,
                            base.volume(number), None,
-                           '/dev/vd%c' % (97 + number), 'because')
+                           '/dev/vd%c' % (97 + number), explanation)
 
 
 class StateTest(base.CommandTest):
@@ -254,6 +255,24 @@ class StatusCommandTest(base.CommandTest):
         self.start()
         self.audited(finding(reason='stale-attachment'))
         self.assertIn('openstack bdm clean ' + base.SERVER, self.open())
+
+    def test_what_a_reboot_ends_has_the_command_that_ends_it(self):
+        kept = 'half way; not reconnected: its volume is detaching'
+        expected = {
+            (base.OTHER, 'half-moved', kept): 'bdm explain half-moved',
+            # The API does not show it to "bdm clean".
+            (base.SERVER, 'never-attached', 'it failed'):
+                'server reboot --hard ' + base.SERVER,
+            **{(base.SERVER, reason, 'half way'): 'bdm clean ' + base.SERVER
+               for reason in ('attachment-mismatch', 'half-moved',
+                              'reserved-only')}}
+        self.start()
+        self.audited(*(finding(number, *key)
+                       for number, key in enumerate(expected)))
+        self.assertEqual(
+            {key: 'openstack ' + words for key, words in expected.items()},
+            {(f['server'], f['reason'], f['explanation']): f['what_to_do']
+             for f in self.json()[1]['open']})
 
     def test_the_worst_comes_first(self):
         self.start()

@@ -186,3 +186,25 @@ class UndoTest(base.CommandTest):
         two = base.volume(2)
         self.assertEqual([two], self.undone(
             entry.upper(), '{%s}' % two.replace('-', '').upper())[1])
+
+    def test_reconnected_disk_has_nothing_to_undo(self):
+        for end in ('done', 'partly', None):
+            entry = self.record(base.reconnect(1), end=end)
+            code, out, err = self.journal('undo', entry)
+            self.assertEqual((1, '', []), (code, err, commands(out)))
+            self.assertIn('# Nothing to undo: volume %s was not removed'
+                          % base.volume(1), out)
+            # Also if its attachment was deleted.
+            self.assertNotIn('Cannot be undone', out)
+
+    def test_removal_beside_a_reconnect_is_undone(self):
+        entry = self.record(base.removal(2), base.reconnect(1), done=[2])
+        code, out, err = self.journal('undo', entry)
+        self.assertEqual((0, ''), (code, err))
+        self.assertEqual([base.volume(2)],
+                         [words[-1] for words in commands(out)])
+        self.assertIn('Nothing to undo: volume ' + base.volume(1), out)
+        code, out, err = self.journal('undo', entry, '--volume',
+                                      base.volume(1))
+        self.assertEqual((2, ''), (code, out))
+        self.assertIn('no removal of volume', err)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+import datetime
 from typing import Any, Callable
 from unittest import mock
 
@@ -216,7 +217,7 @@ class CleanBdmTest(CleanCase):
         self.assert_results(
             ExitCode.OK, ['removed'], 'clean', 'alpha', '--yes')
         self.assertEqual(1, self.log.output.count(
-            'does not release volume %s (stale-attachment):'
+            'does not end stale-attachment of volume %s:'
             % loopback.uid('stale')))
         self.assertIn('\n  look: openstack bdm explain over-limit\n',
                       self.log.output)
@@ -407,8 +408,8 @@ class LockedTest(CleanCase):
             code, (row,) = self.bdm('clean', 'alpha', '--yes', *arguments)
             self.assertEqual(ExitCode.REFUSED, code)
             self.assertRegex(
-                row['Result'], '^refused: %s; the plugin removes nothing from '
-                'it before an administrator has unlocked it$' % words)
+                row['Result'], '^refused: %s; the plugin leaves it as '
+                'it is before an administrator has unlocked it$' % words)
         self.assertEqual(0, self.cloud.asked('POST'))
 
     def test_lock_without_a_record_is_refused(self) -> None:
@@ -444,6 +445,8 @@ MEANWHILE: tuple[tuple[str, Callable[[Any], object], str], ...] = (
     ('more to remove', lambda t: t.cloud.attachment(
         'stale', t.alpha, t.cloud.volume('more', 'in-use')),
      'a reboot would also remove volume %(more)s (stale-attachment)'),
+    ('more to reconnect', lambda t: t.half_move('more'),
+     'a reboot would also reconnect volume %(more)s (half-moved)'),
     ('gone', lambda t: t.cloud.lose_server(t.alpha),
      'server %(alpha)s does not exist'),
 )
@@ -452,6 +455,12 @@ MEANWHILE: tuple[tuple[str, Callable[[Any], object], str], ...] = (
 class MeanwhileTest(CleanCase):
 
     scenarios = base.scenarios(MEANWHILE, 'change', 'words')
+
+    def half_move(self, name: str) -> None:
+        volume = self.cloud.attach(self.alpha, name)
+        self.cloud.half_move(volume)
+        self.cloud.volumes[volume]['updated_at'] = loopback._stamp(
+            datetime.timedelta(hours=2))
 
     def test_server_changed_meanwhile_is_skipped(self) -> None:
         self.break_volume()

@@ -30,12 +30,14 @@ class RunbookTest(base.TestCase):
                 if not re.match('   [A-Z]+ bdm-cleanup: event=', line):
                     self.assertLess(len(line), 80, line)
 
-    def test_linked_section_is_printed_too(self) -> None:
+    def test_linked_sections_are_printed_too(self) -> None:
+        """Check one that is linked to, and one to which that links."""
         text = runbook.section('root-volume-dangling')
-        self.assertIn('"Give a mapping a new attachment".', text)
-        steps = '\n1. openstack server stop SERVER\n2. On the server\'s host'
-        self.assertIn(steps, text)
-        self.assertNotIn(steps, runbook.section('healthy'))
+        self.assertIn('"A disk that is not reconnected".', text)
+        for title in ('A disk that is not reconnected',
+                      'Give a mapping a new attachment'):
+            self.assertEqual(1, text.count('\n%s\n==' % title))
+        self.assertNotIn('\n==', runbook.section('healthy'))
 
     def test_two_linked_sections_are_printed_too(self) -> None:
         self.assertRegex(

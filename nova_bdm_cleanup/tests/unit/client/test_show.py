@@ -92,7 +92,8 @@ class ShowBdmTest(commandcase.CommandCase):
         said = '; the last reboot did not connect it (stuck)'
         _, (row,) = self.bdm('show', self.alpha)
         self.assertTrue(row['Explanation'].endswith(said))
-        self.assertEqual(2, self.cloud.asked('os-instance-actions'))
+        # A reboot would reconnect it, so the plugin is looked for, too.
+        self.assertEqual(3, self.cloud.asked('os-instance-actions'))
         self.cloud.reboot_events.clear()
         _, (row,) = self.bdm('show', self.alpha)
         self.assertNotIn('the last reboot', row['Explanation'])
@@ -101,10 +102,17 @@ class ShowBdmTest(commandcase.CommandCase):
         self.cloud.evacuate(self.alpha)
         _, (row,) = self.bdm('show', self.alpha)
         self.assertEqual(
-            ('half-moved', 'compute1',
-             'keeps it, and its host decides whether it is connected', None),
+            ('half-moved', 'compute1', 'reconnects it', True,
+             ['openstack bdm clean ' + self.alpha]),
             (row['Verdict'], row['Host'], row['Hard Reboot'],
-             row['Connects']))
+             row['Connects'], row['Action'].split('; ')))
+        # The guest may be there.
+        self.cloud.servers[self.alpha]['status'] = 'SHUTOFF'
+        _, (row,) = self.bdm('show', self.alpha)
+        self.assertEqual(
+            ('keeps it, and its host decides whether it is connected', None,
+             'look: openstack bdm explain half-moved'),
+            (row['Hard Reboot'], row['Connects'], row['Action']))
 
     def test_disk_of_busy_server_is_shown_as_connected(self) -> None:
         self.reserve_elsewhere()

@@ -57,7 +57,7 @@ class ProblemTest(ConfTestCase):
          'strat is none of %s, all; did you mean start?' % WORDS),
         ('triggers = move,,start,', '"" is none of %s, all' % WORDS),
         ('remove = missing,gone', 'gone is none of missing, available, '
-         'attached-elsewhere, duplicate, stale, created'))]
+         'attached-elsewhere, never-attached, duplicate, stale, created'))]
 
     def test_problem_names_option_value_and_file(self) -> None:
         # In a file, "" stands for no text.

@@ -10,6 +10,7 @@ import random
 import re
 import threading
 import types
+from unittest import mock
 import urllib.parse
 
 import hypothesis
@@ -910,12 +911,14 @@ class ChangeTest(CinderTestCase):
         self.cloud.volumes.clear()
         self.assertIs(False, self.delete())
 
-    def test_a_cleanup_only_takes_attachments_away(self):
+    def test_a_cleanup_changes_only_attachments(self):
         """Delete no volume, and set the state of none."""
         room = pathlib.Path(cleanup.__file__).parent
-        asking = {'look', 'witness', 'denies'}
+        asking = {'look', 'witness', 'denies', 'attachment', 'volume',
+                  'own_attachments'}
         self.assertEqual(
-            {'delete_attachment'},
+            {'create_attachment', 'delete_attachment',
+             'complete_attachment'},
             set(re.findall(r'cinder\.([a-z]\w+)', ''.join(
                 path.read_text() for path in room.glob('*.py')))) - asking)
         self.assertIs(True, self.delete(complete=True))
@@ -924,6 +927,66 @@ class ChangeTest(CinderTestCase):
               {'os-complete': {}}),
              ('DELETE', '/attachments/attachment-1', None)],
             [(r.method, r.path, r.body) for r in self.cloud.requests])
+
+    def test_new_attachment_only_reserves_the_volume(self):
+        new = self.cinder().create_attachment(make.SERVER, 'volume-1')
+        request, = self.cloud.requests
+        self.assertEqual(
+            ('POST', '/attachments', {'attachment': {
+                'volume_uuid': 'volume-1', 'instance_uuid': make.SERVER}}),
+            (request.method, request.path, request.body))
+        found = self.cinder().attachment(new)
+        self.assertEqual((True, make.SERVER, 'volume-1'), (
+            found.only_reserves, found.server_id, found.volume_id))
+
+    def test_attachment_that_cinder_does_not_make_raises(self):
+        self.cloud.volumes['volume-1']['status'] = 'attaching'
+        self.assertRaises(errors.ApiError, self.cinder().create_attachment,
+                          make.SERVER, 'volume-1')
+        self.assertRaises(errors.NotFound, self.cinder().create_attachment,
+                          make.SERVER, 'gone')
+        for answer in (wire.json_answer(200, {}), wire.json_answer(
+                200, {'attachment': {}}), wire.json_answer(
+                    200, {'attachment': {'id': 7}}), wire.page(200)):
+            self.cloud.trouble('POST', '/attachments', answer)
+            self.assertRaises(
+                errors.BadAnswer, self.cinder().create_attachment,
+                make.SERVER, 'volume-1')
+
+    def test_own_attachments_are_those_of_server_and_volume(self):
+        self.healthy(1, start=2)
+        self.cloud.put_attachment('attachment-3', make.OTHER_SERVER,
+                                  'volume-1')
+        self.cloud.put_attachment('attachment-4', make.SERVER, 'volume-1',
+                                  status='reserved', connection_info={})
+        self.cloud.requests.clear()
+        found = self.cinder().own_attachments(make.SERVER, 'volume-1')
+        self.assertEqual({'attachment-1', 'attachment-4'},
+                         {a.id for a in found})
+        query = self.cloud.requests[0].query
+        self.assertEqual((make.SERVER, 'volume-1', '1'), tuple(
+            query[key] for key in ('instance_id', 'volume_id',
+                                   'all_tenants')))
+
+    def test_completed_attachment_is_attached(self):
+        self.cloud.attachments['attachment-1']['status'] = 'attaching'
+        self.cinder().complete_attachment('attachment-1')
+        self.assertEqual('attached', self.cinder().attachment(
+            'attachment-1').status)
+        self.assertRaises(errors.NotFound,
+                          self.cinder().complete_attachment, 'gone')
+
+    def test_changes_end_with_the_deadline(self):
+        for change in (
+                lambda c: c.create_attachment(make.SERVER, 'volume-1'),
+                lambda c: c.own_attachments(make.SERVER, 'volume-1'),
+                lambda c: c.complete_attachment('attachment-1')):
+            self.cloud.requests.clear()
+            cinder = self.cinder()
+            cinder._api = mock.Mock(in_time=mock.Mock(
+                side_effect=TimedOut('too late')))
+            self.assertRaises(TimedOut, change, cinder)
+            self.assertEqual([], self.cloud.requests)
 
     def test_a_service_token_is_wanted(self):
         for status, kind in ((409, 'conflictingRequest'),

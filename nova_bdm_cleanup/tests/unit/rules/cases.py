@@ -108,7 +108,12 @@ class Case:
     @property
     def removals(self) -> list[facts.Finding]:
         """Return the findings about the mappings that go."""
-        return [f for f in self.plan.due if f.bdm]
+        return [f for f in self.plan.due if f.bdm and f.is_removal]
+
+    @property
+    def reconnects(self) -> list[facts.Finding]:
+        """Return the findings about the mappings that are reconnected."""
+        return [f for f in self.plan.due if f.is_reconnect]
 
     @property
     def taken(self) -> list[facts.Finding]:
@@ -118,9 +123,9 @@ class Case:
 
     @property
     def kept(self) -> list[facts.Bdm]:
-        """Return the mappings that stay."""
-        gone = [f.bdm for f in self.removals]
-        return [b for b in self.seen.bdms if b not in gone]
+        """Return the mappings that stay as they are."""
+        changed = [f.bdm for f in (*self.removals, *self.reconnects)]
+        return [b for b in self.seen.bdms if b not in changed]
 
     @property
     def deleted(self) -> set[str]:
@@ -184,7 +189,7 @@ def shows_attached(seen: facts.Snapshot, volume_id: str | None) -> bool:
 
 
 def deleted(finding: facts.Finding) -> list[facts.Attachment]:
-    """Return the attachments that a removal deletes in Cinder."""
+    """Return the attachments that a change deletes in Cinder."""
     return [*finding.dependent, *filter(None, [finding.attachment])]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from nova_bdm_cleanup.rules import action_events
 from nova_bdm_cleanup.rules.action_events import ActionEvent, Kind
-from nova_bdm_cleanup.rules.facts import Finding
+from nova_bdm_cleanup.rules.facts import Action, Finding
 from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.tests.unit import base, make
 
@@ -44,6 +44,16 @@ class NameTest(base.TestCase):
                 'bdm_cleanup removed %s (%s)' % (subject, reason),
                 action_events.name_of(
                     Kind.REMOVED, Finding(reason, 'x', bdm=mapping), reason))
+
+    def test_reconnect_names_volume_and_reason(self) -> None:
+        finding = Finding(Reason.HALF_MOVED, 'x', action=Action.RECONNECT,
+                          bdm=make.bdm(volume_id=VOLUME))
+        name = 'bdm_cleanup reconnected volume %s (half-moved)' % VOLUME
+        self.assertEqual(name, action_events.name_of(
+            Kind.RECONNECTED, finding, finding.reason))
+        self.assertEqual(
+            ActionEvent(Kind.RECONNECTED, VOLUME, 'half-moved'),
+            action_events.parse(name))
 
     def test_the_events_of_others_are_not_read(self) -> None:
         for name in ('compute_reboot_instance', '', 'bdm_cleanup',

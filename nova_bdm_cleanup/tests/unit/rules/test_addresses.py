@@ -315,3 +315,40 @@ class WithoutCinderTest(base.TestCase):
                 [make.bdm()], Claims({'bdm-1': (Claim(claimant),)}),
                 Reason.CINDER_UNKNOWN).findings
             self.assertIn(words, finding.address)
+
+
+class ReconnectTest(base.TestCase):
+    """The addresses of disks that are reconnected, and of others."""
+
+    def look(self, *others):
+        """Return the plan where two mappings name one address.
+
+        :param others: more attachments of the first volume
+        """
+        both = make.addresses('volume-1')
+        half = make.bdm(attachment_id='unknown')
+        whole = make.bdm(
+            uuid='bdm-2', volume_id='volume-2', attachment_id='attachment-2',
+            device_name='/dev/vdc', addresses=both)
+        own = make.attachment(id='attachment-2', volume_id='volume-2',
+                              addresses=both)
+        seen = make.snapshot(
+            [half, whole], [make.volume(status='reserved' if others
+                                        else 'in-use'),
+                            make.volume(id='volume-2')], [own, *others])
+        return applied(seen, others={
+            a.uuid: (Claim(Claimant.OWN_ROW, make.SERVER, b.volume_id,
+                           b.attachment_id),)
+            for a, b in ((half, whole), (whole, half))})
+
+    def test_mapping_to_reconnect_claims_nothing_of_the_server(self):
+        plan = self.look(make.attachment(
+            id='attachment-3', status='reserved', connected=False))
+        half, = plan.due
+        self.assertTrue(half.is_reconnect)
+        self.assertTrue(half.address)
+        self.assertEqual([''], [f.address for f in plan.findings
+                                if not f.is_due])
+
+    def test_mapping_that_stays_as_it_is_claims_its_address(self):
+        self.assertTrue(all(f.address for f in self.look().findings))

@@ -122,8 +122,17 @@ STALE_ROWS = (
      'cannot-see-project'),
     # Attachments that a row of the mappings decides
     ('of a volume whose mapping is in flight', make.snapshot(
-        [make.bdm()], [make.volume(status='reserved')],
+        [make.bdm()], [make.volume(status='detaching')],
         [make.attachment(), SECOND]), ''),
+    # It is why the volume is reserved, and the disk is healthy without it.
+    ('of a reserved volume whose mapping is healthy', make.snapshot(
+        [make.bdm()], [make.volume(status='reserved')],
+        [make.attachment(), SECOND]), 'duplicate-attachment'),
+    ('that reserves the volume of a healthy mapping', make.snapshot(
+        [make.bdm()], [make.volume(status='reserved')],
+        [make.attachment(), make.attachment(
+            id='attachment-2', status='reserved', connected=False)]),
+     'stale-attachment!'),
     ('of a volume whose mapping is older than Queens', make.snapshot(
         [make.bdm(attachment_id=None)],
         [make.volume(attached_to=(make.attached_to(),))],

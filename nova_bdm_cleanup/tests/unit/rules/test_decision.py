@@ -147,6 +147,60 @@ class ConfirmTest(base.TestCase):
         self.assertEqual((), plan.due)
 
 
+RESERVED = make.attachment(status='reserved', connected=False)
+UNSAVED = dataclasses.replace(RESERVED, id='attachment-2')
+HALF_MOVED = make.snapshot([BDM], [make.volume(status='reserved')],
+                           [RESERVED, UNSAVED])
+#: Cinder connects another host.
+ELSEWHERE = make.snapshot([BDM], [make.volume(attached_to=(
+    make.attached_to(host=make.OTHER_HOST),))], [LEFT_OVER])
+
+
+class ConfirmReconnectTest(base.TestCase):
+    """The second look at disks that are reconnected."""
+
+    def confirmed(self, second):
+        first = decide(HALF_MOVED)
+        self.assertTrue(first.due[0].is_reconnect)
+        finding, = rules.confirm(first, decide(second)).findings
+        return finding
+
+    def test_same_facts_confirm_it(self):
+        self.assertTrue(self.confirmed(HALF_MOVED).is_due)
+
+    def test_what_is_used_and_replaced_must_be_the_same(self):
+        attaching = dataclasses.replace(RESERVED, status='attaching')
+        for values in (
+                # The other one would be used.
+                {'attachments': (UNSAVED,)},
+                {'attachments': (RESERVED,)},
+                {'attachments': (attaching, UNSAVED)},
+                {'attachments': (RESERVED, dataclasses.replace(
+                    UNSAVED, id='attachment-3'))},
+                {'bdms': (make.root(), dataclasses.replace(
+                    BDM, attachment_id='attachment-2'))}):
+            finding = self.confirmed(dataclasses.replace(
+                HALF_MOVED, **values))
+            self.assertIs(Reason.SECOND_LOOK_DIFFERS, finding.withheld)
+
+    def test_removal_does_not_confirm_a_reconnect(self):
+        root = make.bdm(boot_index=0)
+        first = decide(make.snapshot(
+            [root], [make.volume(status='available')], roots=()))
+        self.assertTrue(first.due[0].is_reconnect)
+        for action in facts.Action:
+            second = facts.Plan(tuple(dataclasses.replace(f, action=action)
+                                      for f in first.findings))
+            finding, = rules.confirm(first, second).findings
+            self.assertEqual(action is facts.Action.RECONNECT, finding.is_due)
+
+    def test_second_look_that_withholds_says_why(self):
+        first = decide(HALF_MOVED)
+        finding, = rules.confirm(first, decide(dataclasses.replace(
+            HALF_MOVED, server=make.server(is_locked=True)))).findings
+        self.assertIs(Reason.SERVER_LOCKED, finding.withheld)
+
+
 class JudgeTest(base.TestCase):
     """Questions of the rules to Nova and Cinder, and when they ask."""
 
@@ -169,6 +223,31 @@ class JudgeTest(base.TestCase):
         self.assertEqual(
             ['current', 'swaps', 'witness', 'claims'], self.asked(
                 make.snapshot([BDM], missing=['volume-1'])))
+
+    def test_a_reconnect_asks_for_everything_that_withholds_it(self):
+        self.assertEqual(['current', 'swaps', 'claims'],
+                         self.asked(HALF_MOVED))
+
+    def test_place_of_the_guest_is_asked_only_if_it_decides(self):
+        completed = make.snapshot(
+            [BDM], [make.volume(status='attaching')],
+            [dataclasses.replace(RESERVED, status='attaching')])
+        for seen, is_asked in (
+                (HALF_MOVED, False), (LOOK, False), (ELSEWHERE, True),
+                # When it is completed, Cinder may show another host.
+                (completed, True),
+                (dataclasses.replace(ELSEWHERE, starts_guest=False), False)):
+            self.assertEqual(is_asked, 'guest_is_here' in self.asked(seen))
+        # First of all: what would be changed depends on it.
+        self.assertEqual('guest_is_here', self.asked(ELSEWHERE)[0])
+
+    def test_guest_that_is_here_lets_go_of_another_host(self):
+        for is_here, expected in ((True, 'half-moved+'),
+                                  (False, 'half-moved')):
+            seen = dataclasses.replace(ELSEWHERE, guest_is_here=is_here)
+            plan = rules.judge(
+                ELSEWHERE, make.Sources(seen), facts.Policy(), make.NOW)
+            self.assertEqual(expected, make.reasons_in(plan))
 
     def test_a_missing_root_disk_asks_for_a_witness(self):
         # It is not removed, and no driver can connect it.

@@ -53,6 +53,15 @@ class DefaultsTest(base.TestCase):
             finding.depends_on_root, finding.address,
             rules.not_given(facts.Plan((finding,)))))
 
+    def test_a_reconnect_may_delete_what_it_completes(self):
+        one, other = make.attachment(), make.attachment(id='attachment-2')
+        reserved = make.attachment(status='reserved', connected=False)
+        for first, deleted in ((None, (other,)), (reserved, (other,)),
+                               (one, (other, one))):
+            self.assertEqual(deleted, facts.Finding(
+                Reason.HALF_MOVED, '', make.bdm(), dependent=(other,),
+                first=first).deleted)
+
     def test_a_list_of_attachments_is_complete_unless_told(self):
         self.assertFalse(facts.Answers({}, ()).is_cut)
 

@@ -148,6 +148,78 @@ class WitnessTest(GuardTest):
             witness=answer), {}, '-') for answer in WitnessAnswer)), *FIELDS)
 
 
+def half_moved(count: int = 1) -> dict[str, Any]:
+    """Return a number of disks that would be reconnected."""
+    ids = ['half-%d' % n for n in range(count)]
+    return {
+        'bdms': [make.bdm(uuid=i, volume_id=i, attachment_id=i) for i in ids],
+        'volumes': [make.volume(id=i, status='reserved') for i in ids],
+        'attachments': [make.attachment(id=i, volume_id=i, **RESERVED)
+                        for i in ids]}
+
+
+def together(one, other, **values):
+    bdms, volumes, attachments, missing_ = (
+        [*one.get(key, ()), *other.get(key, ())]
+        for key in ('bdms', 'volumes', 'attachments', 'missing'))
+    return make.snapshot(bdms, volumes, attachments, missing_, **values)
+
+
+GONE = {'bdms': [make.bdm(uuid='the-gone', volume_id='gone',
+                          attachment_id=None)], 'missing': ['gone']}
+
+#: id, the look, the policy, and what withholds the reconnect and the removal.
+RECONNECTS = (
+    ('nothing', together(half_moved(), GONE), {}, '- -'),
+    ('the option', together(half_moved(), GONE), {'reconnect': False},
+     'not-selected -'),
+    ('removals that are not selected', together(half_moved(), GONE),
+     {'remove': frozenset()}, '- not-selected'),
+    ('a limit of removals', together(half_moved(), GONE),
+     {'max_removals': 0}, '- over-limit'),
+    ('more than the limit', make.snapshot(**half_moved(count=9)),
+     {'max_removals': 8}, ' '.join('-' * 9)),
+    ('an administrator', together(half_moved(), GONE, is_locked=True), {},
+     'server-locked server-locked'),
+    ('a swap without an end', together(
+        half_moved(), GONE, swaps=Ending.NONE), {},
+     'swap-interrupted swap-interrupted'),
+    ('a Cinder that may be the wrong one', together(
+        half_moved(), GONE, witness=WitnessAnswer.UNKNOWN), {},
+     'cinder-suspect cinder-suspect'),
+    ('a disk that Nova created', make.snapshot(
+        [make.bdm(source_type='image', boot_index=0)],
+        [make.volume(status='reserved')], [make.attachment(**RESERVED)],
+        roots=()), {}, '-'),
+)
+
+
+class ReconnectGuardTest(base.TestCase):
+    """The reconnects that the operator and the owner allow."""
+
+    scenarios = base.scenarios(RECONNECTS, *FIELDS)
+
+    def test_withheld_reasons_of_the_row(self):
+        plan = decide(self.seen, **self.policy)
+        self.assertEqual(self.expected, ' '.join(
+            str(f.withheld or '-') for f in plan.findings))
+        self.assertTrue(plan.findings[0].is_reconnect)
+
+    def test_reconnects_count_as_no_removal(self):
+        plan = decide(self.seen, **self.policy)
+        self.assertEqual(
+            (sum(f.is_removal for f in plan.due), 0),
+            (plan.removals, plan.deletions))
+
+
+class OptionTest(base.TestCase):
+
+    def test_option_is_named(self):
+        finding, = decide(make.snapshot(**half_moved()),
+                          reconnect=False).findings
+        self.assertEqual('[bdm_cleanup] reconnect is false', finding.obstacle)
+
+
 def stale(count, **values):
     return tuple(dataclasses.replace(STALE, id='stale-%03d' % n, **values)
                  for n in range(count))

@@ -10,7 +10,7 @@ from typing import Any
 import testscenarios
 
 from nova_bdm_cleanup.rules import disks, facts, mappings, table
-from nova_bdm_cleanup.rules.facts import Policy
+from nova_bdm_cleanup.rules.facts import Action, Attach, Policy
 from nova_bdm_cleanup.rules.world import World
 from nova_bdm_cleanup.tests.unit import base, make
 from nova_bdm_cleanup.tests.unit.make import decide
@@ -23,6 +23,9 @@ RESERVING: Any = {'status': 'reserved', 'connected': False}
 YOUNG = make.bdm(attachment_id=None, has_connection_info=False,
                  created_at=make.ago(10))
 UNCONNECTED = dataclasses.replace(YOUNG, created_at=make.ago(86400))
+#: Nova has not connected it yet.
+UNCONNECTED_YET = dataclasses.replace(UNCONNECTED,
+                                      attachment_id='attachment-1')
 PRE_QUEENS = make.bdm(attachment_id=None)
 OWN = make.attachment()
 SECOND = make.attachment(id='attachment-2')
@@ -63,6 +66,12 @@ def listed(*entries, bdm=BDM, own=(), **values):
     return of(make.volume(attached_to=entries, **values), *own, bdm=bdm)
 
 
+def attach(ending, look):
+    """Return a look at a disk whose attach ended in a way."""
+    return dataclasses.replace(
+        look, attaches={'bdm-1': ending}, guest_is_here=True)
+
+
 def swapped(volume=DETACHING, further=SECOND_VOLUME,
             record=NEW, swaps=facts.Ending.FAILURE, holds_lock=True):
     """Return a look at a disk whose swap for another volume ended half way."""
@@ -71,13 +80,35 @@ def swapped(volume=DETACHING, further=SECOND_VOLUME,
         holds_lock=holds_lock)
 
 
-#: id, the look at one mapping, and the finding; "!": it is removed.
+#: id, the look at one mapping, and the finding; "!": it is removed; "+": it is
+#: reconnected.
 ROWS = (
     ('a volume that does not exist', of(None), 'volume-missing!'),
     ('a missing volume with an attachment', of(None, OWN),
      'status-contradiction'),
     ('an available volume and a young mapping: an attach begins',
      of(AVAILABLE, bdm=YOUNG), 'attach-in-flight'),
+    *(('%s volume and an unconnected mapping whose attach is %s'
+       % (status, ending.value), attach(
+           ending, in_state(status, RESERVED, bdm=UNCONNECTED_YET)), expected)
+      for ending, status, expected in (
+          (Attach.FAILED, 'reserved', 'never-attached!'),
+          (Attach.FAILED, 'attaching', 'never-attached!'),
+          (Attach.FAILED, 'in-use', 'never-attached!'),
+          (Attach.FAILED, 'detaching', 'operation-in-flight'),
+          (Attach.UNKNOWN, 'reserved', 'operation-in-flight'))),
+    ('an available volume and a young mapping whose attach has failed',
+     attach(Attach.FAILED, of(AVAILABLE, bdm=YOUNG)), 'volume-available!'),
+    ('a reserved volume and a young mapping whose attach has failed',
+     attach(Attach.FAILED, in_state('reserved', bdm=YOUNG)),
+     'never-attached!'),
+    ('attached, without connection information; the attach has failed',
+     attach(Attach.FAILED, of(
+         make.volume(), OWN, bdm=UNCONNECTED_YET)), 'status-contradiction'),
+    ('a reserved root disk without connection information',
+     attach(Attach.FAILED, in_state('reserved', RESERVED, bdm=(
+         dataclasses.replace(UNCONNECTED_YET, boot_index=0)))),
+     'root-volume-dangling'),
     ('a missing volume and a young mapping: an attach begins',
      of(None, bdm=YOUNG), 'attach-in-flight'),
     ('a reserved volume and a young mapping: an attach begins',
@@ -123,7 +154,7 @@ ROWS = (
           ('by an address that Cinder does not tell', PATHS, (), 'healthy'))),
     ('attached to another host, and others change the multiattach volume',
      listed(make.attached_to(host=make.OTHER_HOST), own=[OWN],
-            status='attaching', multiattach=True), 'operation-in-flight'),
+            status='attaching', multiattach=True), 'half-moved'),
     ('an attached volume that Nova does not connect',
      of(make.volume(), OWN, bdm=make.bdm(has_connection_info=False)),
      'status-contradiction'),
@@ -134,13 +165,21 @@ ROWS = (
       for status in ('detaching', 'reserved', 'attaching')),
     ('a detaching multiattach volume without our attachment has to wait',
      in_state('detaching', multiattach=True), 'operation-in-flight'),
-    ('an attachment that is not attached yet: an operation is under way',
-     of(make.volume(), make.attachment(status='attaching')),
-     'operation-in-flight'),
-    ('the attachment missing and another one attached: a person decides',
+    ('an attachment that is not attached: a move ended half way',
+     of(make.volume(), make.attachment(status='attaching')), 'half-moved'),
+    ('an attachment that is not attached yet: an attach is under way',
+     of(make.volume(), make.attachment(status='attaching'),
+        bdm=UNCONNECTED_YET), 'operation-in-flight'),
+    ('the attachment missing and another one attached, perhaps elsewhere',
      of(make.volume(), SECOND), 'attachment-mismatch'),
-    ('the attachment reserved and another one attached: a person decides',
+    ('the attachment missing and another one attached here',
+     listed(make.attached_to(attachment_id='attachment-2'), own=[SECOND]),
+     'attachment-mismatch+'),
+    ('the attachment reserved and another one attached, perhaps elsewhere',
      of(make.volume(), RESERVED, SECOND), 'attachment-mismatch'),
+    ('the attachment reserved and another one attached here',
+     listed(make.attached_to(attachment_id='attachment-2'),
+            own=[RESERVED, SECOND]), 'attachment-mismatch+'),
     ('only the list of the volume names this server: a person decides',
      listed(make.attached_to(attachment_id='attachment-2')),
      'attachment-mismatch'),
@@ -161,43 +200,61 @@ ROWS = (
     ('attached to another server and to a host', listed(BY_A_HOST, ELSEWHERE),
      'attached-elsewhere!'),
     ('only reserved, and Nova has connected it: a shelve ended half way',
-     in_state('reserved', RESERVED), 'reserved-only'),
+     in_state('reserved', RESERVED), 'reserved-only+'),
     ('only reserved, and others use the multiattach volume',
-     listed(ELSEWHERE, own=[RESERVED], multiattach=True), 'reserved-only'),
+     listed(ELSEWHERE, own=[RESERVED], multiattach=True), 'reserved-only+'),
     ('only reserved, and Nova has not connected it: an attach',
-     in_state('reserved', RESERVED, bdm=dataclasses.replace(
-         UNCONNECTED, attachment_id='attachment-1')), 'operation-in-flight'),
+     in_state('reserved', RESERVED, bdm=UNCONNECTED_YET),
+     'operation-in-flight'),
     *(('its own is gone and what no mapping names reserves it, %s' % status,
-       in_state(status, UNSAVED), 'half-moved')
-      for status in ('reserved', 'attaching', 'detaching', 'in-use')),
+       in_state(status, UNSAVED), expected)
+      for status, expected in (
+          ('reserved', 'half-moved+'), ('attaching', 'half-moved+'),
+          ('in-use', 'half-moved+'),
+          # Somebody detaches it, or did.
+          ('detaching', 'half-moved'))),
     ('the same for two hours',
-     in_state('reserved', UNSAVED, updated_at=make.ago(7200)), 'half-moved'),
+     in_state('reserved', UNSAVED, updated_at=make.ago(7200)), 'half-moved+'),
     ('the same of a multiattach volume that others use',
-     listed(ELSEWHERE, own=[UNSAVED], multiattach=True), 'half-moved'),
+     listed(ELSEWHERE, own=[UNSAVED], multiattach=True), 'half-moved+'),
     ('the same of the root disk',
-     in_state('reserved', UNSAVED, bdm=make.bdm(boot_index=0)), 'half-moved'),
+     in_state('reserved', UNSAVED, bdm=make.bdm(boot_index=0)), 'half-moved+'),
     ('two of them, since the repair died as well', in_state(
         'reserved', UNSAVED, dataclasses.replace(UNSAVED, id='attachment-3')),
-     'half-moved'),
+     'half-moved+'),
     # The reset of the state offers the volume to every server.
     ('the same, and the volume was reset to available',
      of(AVAILABLE, UNSAVED), 'volume-available!'),
     ('its own is gone and another one is being connected',
      in_state('attaching', dataclasses.replace(
          UNSAVED, status='attaching', connected=True)),
-     'operation-in-flight'),
+     'half-moved+'),
     ('its own is gone, one reserves it, and one is attached: detaching',
      in_state('detaching', UNSAVED, make.attachment(id='attachment-3')),
      'operation-in-flight'),
     ('its own is gone, and Nova never connected it: an attach died',
-     in_state('reserved', UNSAVED, bdm=dataclasses.replace(
-         UNCONNECTED, attachment_id='attachment-1')), 'operation-in-flight'),
+     in_state('reserved', UNSAVED, bdm=UNCONNECTED_YET),
+     'operation-in-flight'),
     ('before Queens, and one reserves it',
-     in_state('reserved', UNSAVED, bdm=PRE_QUEENS), 'operation-in-flight'),
+     in_state('reserved', UNSAVED, bdm=PRE_QUEENS), 'half-moved'),
     ('a reserved volume has to wait', in_state('reserved'),
      'operation-in-flight'),
-    ('an attaching volume has to wait', in_state('attaching', OWN),
-     'operation-in-flight'),
+    *(('a volume that is %s by another attachment' % status,
+       in_state(status, OWN), 'healthy')
+      for status in ('attaching', 'reserved')),
+    *(('an attaching volume has to wait, %s' % name, dataclasses.replace(
+        in_state('attaching', own, bdm=bdm),
+        server=make.server(is_busy=is_busy)), 'operation-in-flight')
+      for name, own, bdm, is_busy in (
+          ('Nova works on the server', OWN, BDM, True),
+          ('Nova works on the server, and it is not attached',
+           make.attachment(status='attaching'), BDM, True),
+          ('Nova has not connected it', make.attachment(status='attaching'),
+           UNCONNECTED_YET, False))),
+    ('in use by an attachment under way, and Nova works on the server',
+     dataclasses.replace(
+         of(make.volume(), make.attachment(status='attaching')),
+         server=make.server(is_busy=True)), 'operation-in-flight'),
     ('a detaching volume has to wait, its attachment in order',
      in_state('detaching', OWN), 'operation-in-flight'),
     ('a volume that says detaching for too long',
@@ -259,10 +316,14 @@ class MappingsTest(base.TestCase):
                          make.reasons_in(facts.Plan((finding,))))
         self.assertIs(self.seen.bdms[-1], finding.bdm)
         self.assertTrue(finding.explanation)
-        is_due = self.expected.endswith('!')
+        is_removed = self.expected.endswith('!')
+        is_reconnected = self.expected.endswith('+')
         self.assertEqual(
-            (is_due, is_due, self.seen.attachments if is_due else ()),
-            (finding.is_removal, finding.disconnect, finding.dependent))
+            (is_removed, is_reconnected, is_removed or is_reconnected),
+            (finding.is_removal, finding.is_reconnect, finding.disconnect))
+        self.assertEqual(
+            {*self.seen.attachments} if finding.is_due else set(),
+            {*finding.dependent, finding.first} - {None})
 
 
 def young(age, **values):
@@ -321,7 +382,8 @@ TIMES = (
     ('stuck from then on', seen([BDM], begun(120)), SECONDS, 'stuck'),
 )
 
-#: id, the look, and the findings in the order of acting; "!": it is removed.
+#: id, the look, and the findings in the order of acting; "!": it is removed;
+#: "+": it is reconnected.
 LOOKS = (
     # Waiting will not correct the ids that the mapping names.
     ('cross-wired is told before young', seen(
@@ -354,10 +416,10 @@ LOOKS = (
     ('named by another mapping', seen(
         [BDM, make.bdm(uuid='bdm-2', attachment_id='attachment-2')],
         make.volume(status='reserved'), UNSAVED),
-     'operation-in-flight reserved-only'),
+     'half-moved reserved-only'),
     ('reserved for a server that is not', seen(
         [BDM], make.volume(status='reserved'), RESERVED),
-     'reserved-only'),
+     'reserved-only+'),
     *(('before Queens one entry of several is enough, %s %s' % (
         status, entries.index(HERE)), seen(
             [PRE_QUEENS], make.volume(status=status, multiattach=True,
@@ -366,9 +428,11 @@ LOOKS = (
       for status in ('in-use', 'reserved')),
 
     # The second table
-    ('the left-over attachments of a dangling root stay', seen(
+    ('a dangling root whose attachments may serve it elsewhere', seen(
         [make.bdm(boot_index=0)], AVAILABLE, make.attachment(), SECOND),
      'root-volume-dangling'),
+    ('a dangling root that nothing attaches', seen(
+        [make.bdm(boot_index=0)], AVAILABLE), 'root-volume-dangling+'),
     ('a root in use by another server', seen(
         [make.bdm(boot_index=0)], make.volume(attached_to=(ELSEWHERE,))),
      'root-volume-dangling'),
@@ -449,7 +513,7 @@ LOOKS = (
      'healthy attachment-mismatch'),
     ('one beside an attachment under way stays', spare(
         own=make.attachment(status='attaching')),
-     'operation-in-flight operation-in-flight'),
+     'half-moved operation-in-flight'),
 
     # A swap of the volume
     *(('a swap that ended half way, %s %s' % (name, ending.name),
@@ -528,20 +592,240 @@ class LookTest(base.TestCase):
             decide(self.seen, **self.policy)))
 
 
+ATTACHING = make.attachment(status='attaching', connected=False)
+FAILED = make.attachment(status='error_attaching', connected=False)
+THIRD = make.attachment(id='attachment-3')
+
+
+def half(*attachments, bdm=BDM, entries=(), status='in-use', volume=(),
+         server=None, **look):
+    """Return a look at a disk that is only half attached.
+
+    :param entries: the numbers of the attachments that connect this host
+    """
+    listed = [make.attached_to(attachment_id='attachment-%d' % n)
+              for n in entries]
+    return dataclasses.replace(
+        seen([bdm], make.volume(status=status, **{
+            'attached_to': tuple(listed), **dict(volume)}), *attachments,
+            roots=() if bdm.is_root else (make.root(),)),
+        server=make.server(**server or {}), **look)
+
+
+#: id, the look, the attachment that is used or completed, those that are
+#: deleted, in their order, and how many of them before another one is made.
+RECONNECTED: tuple[Any, ...] = (
+    ('its own only reserves the volume', half(RESERVED), 1, [], 0),
+    ('what no mapping names reserves it', half(UNSAVED), 2, [], 0),
+    ('its own is attached here by another address', half(
+        make.attachment(addresses=frozenset(PATHS)), entries=[1]),
+     None, [1], 0),
+    ('another one is attached here', half(SECOND, entries=[2]),
+     None, [2], 0),
+    ('its own reserves it, and another one is attached here',
+     half(RESERVED, SECOND, entries=[2]), 1, [2], 0),
+    ('of several that reserve it, its own is used',
+     half(dataclasses.replace(RESERVED, id='attachment-3'), UNSAVED, RESERVED,
+          status='reserved'), 1, [2, 3], 2),
+    ('of several that reserve it, the first one is used',
+     half(dataclasses.replace(RESERVED, id='attachment-3'), UNSAVED,
+          status='reserved'), 2, [3], 1),
+    ('one is attaching, and one is attached here',
+     half(ATTACHING, SECOND, status='attaching', entries=[2],
+          guest_is_here=True), None, [1, 2], 1),
+    # Cinder makes no other one, and without one offers the volume.
+    ('the only one is attaching', half(ATTACHING, status='attaching'),
+     1, [], 0),
+    ('several are attaching, its own is completed', half(
+        dataclasses.replace(ATTACHING, id='attachment-3'), ATTACHING,
+        status='attaching', guest_is_here=True), 1, [3], 1),
+    ('several are attaching, the first one is completed', half(
+        dataclasses.replace(ATTACHING, id='attachment-3'),
+        dataclasses.replace(ATTACHING, id='attachment-2'),
+        status='attaching', guest_is_here=True), 2, [3], 1),
+    ('one is attaching, one reserves it', half(
+        ATTACHING, UNSAVED, status='attaching', guest_is_here=True),
+     2, [1], 1),
+    # Otherwise Cinder makes another one.
+    ('the only one has failed, and stays until there is another',
+     half(FAILED, status='reserved'), None, [1], 0),
+    ('one has failed, and one is attached here',
+     half(FAILED, SECOND, status='in-use', entries=[2]), None, [1, 2], 1),
+    # The guest is not there.
+    ('its own is attached to another host, and the guest is here', half(
+        OWN, volume={'attached_to': (
+            make.attached_to(host=make.OTHER_HOST),)}, guest_is_here=True),
+     None, [1], 0),
+    ('two are attached, its own goes last', half(
+        OWN, SECOND, entries=[2], guest_is_here=True, volume={
+            'attached_to': (
+                make.attached_to(host=make.OTHER_HOST),
+                make.attached_to(attachment_id='attachment-2'))}),
+     None, [2, 1], 0),
+    # A root disk is never removed.
+    ('a free root without an attachment', half(
+        bdm=make.bdm(boot_index=0), status='available'), None, [], 0),
+    ('a free root, and one that reserves it', half(
+        UNSAVED, bdm=make.bdm(boot_index=0), status='available'), 2, [], 0),
+    ('a free root of a server from before Queens', half(
+        bdm=make.bdm(boot_index=0, attachment_id=None), status='available'),
+     None, [], 0),
+)
+
+#: id, the look, and why its disk is not reconnected.
+NOT_RECONNECTED: tuple[Any, ...] = (
+    ('Nova does not start the guest', half(RESERVED, starts_guest=False),
+     'Nova does not start the guest'),
+    ('the server is on no host', half(UNSAVED, server={'is_offloaded': True}),
+     'on no host'),
+    ('the volume is being detached', half(UNSAVED, status='detaching'),
+     'its volume is detaching'),
+    ('the volume is attaching for another server', half(
+        SECOND, status='attaching', entries=[2],
+        volume={'multiattach': True}),
+     'its volume is attaching, and by no attachment'),
+    ('of another project', half(
+        RESERVED, volume={'project': make.OTHER_PROJECT}),
+     'not known to belong to the project'),
+    ('of a project that is not known', half(
+        RESERVED, volume={'project': None}),
+     'not known to belong to the project'),
+    ('of a server whose project is not known', half(
+        RESERVED, server={'project': None}),
+     'not known to belong to the project'),
+    ('another server has the volume, too', half(
+        RESERVED, volume={'attached_to': (ELSEWHERE,)}),
+     'attaches its volume to server server-2'),
+    ('another mapping names the volume', dataclasses.replace(
+        half(RESERVED), bdms=(make.root(), BDM, SPARE)),
+     'another mapping names'),
+    ('another mapping names an attachment of it', dataclasses.replace(
+        half(RESERVED, SECOND, entries=[2]), bdms=(
+            make.root(), BDM, make.bdm(
+                uuid='bdm-2', volume_id=None,
+                attachment_id='attachment-2'))),
+     'another mapping names'),
+    ('Nova may never have connected it', half(SECOND, entries=[2],
+                                         bdm=UNCONNECTED),
+     'Nova has no connection information of it'),
+    ('two are attached here', half(SECOND, THIRD, entries=[2, 3]),
+     'attachment-2 and attachment-3 both connect'),
+    ('one from before Queens', half(
+        RESERVED, make.attachment(id='attachment-2', connected=False),
+        entries=[2]), 'does not tell'),
+    ('one that Cinder has half connected', half(
+        RESERVED, make.attachment(id='attachment-2', status='reserved')),
+     'does not tell'),
+    ('one that only the list of the volume shows', half(
+        RESERVED, entries=[2]), 'does not tell'),
+    ('a mapping from before Queens', half(
+        UNSAVED, status='reserved', bdm=PRE_QUEENS), 'does not tell'),
+    ('its own is attached to another host', half(OWN, volume={
+        'attached_to': (make.attached_to(host=make.OTHER_HOST),)}),
+     'the guest may be on another host'),
+    ('its own is attached to a host that Cinder does not tell', half(
+        make.attachment(addresses=frozenset(PATHS))),
+     'the guest may be on another host'),
+    ('another one is attached, and this host has no name', half(
+        SECOND, entries=[2], server={'host': ''}),
+     'the guest may be on another host'),
+    ('of several one is completed, and the others would go', half(
+        ATTACHING, dataclasses.replace(ATTACHING, id='attachment-2'),
+        status='attaching'), 'the guest may be on another host'),
+    ('the root disk is attached to another host', half(
+        OWN, bdm=make.bdm(boot_index=0), status='available', volume={
+            'attached_to': (make.attached_to(host=make.OTHER_HOST),)}),
+     'the guest may be on another host'),
+)
+
+
+class ReconnectedTest(base.TestCase):
+    """The disks that are reconnected, and with which attachments."""
+
+    scenarios = base.scenarios(
+        RECONNECTED, 'seen', 'used', 'deleted', 'early')
+
+    def test_attachments_of_the_row(self):
+        finding, = decide(self.seen).due
+        self.assertTrue(finding.is_reconnect)
+        self.assertFalse(finding.is_removal)
+        self.assertTrue(finding.disconnect)
+        self.assertEqual(
+            self.used and 'attachment-%d' % self.used,
+            finding.first and finding.first.id)
+        ids = ['attachment-%d' % n for n in self.deleted]
+        self.assertEqual(ids, [a.id for a in finding.dependent])
+        self.assertEqual(ids[:self.early],
+                         [a.id for a in finding.replaced_early])
+        self.assertNotIn('not reconnected', finding.explanation)
+
+
+class NotReconnectedTest(base.TestCase):
+    """The disks that are half attached, and stay so."""
+
+    scenarios = base.scenarios(NOT_RECONNECTED, 'seen', 'why')
+
+    def test_reason_is_told(self):
+        finding = next(f for f in decide(self.seen).findings if f.bdm is BDM
+                       or f.bdm and not f.bdm.is_root or len(
+                           self.seen.bdms) == 1)
+        self.assertFalse(finding.is_change)
+        self.assertIsNone(finding.first)
+        self.assertEqual((), finding.dependent)
+        self.assertIn(self.why, finding.explanation)
+        self.assertIn('not reconnected: ', finding.explanation)
+
+
+class PlaceTest(base.TestCase):
+    """Whether the guest is on this host, and whether that matters."""
+
+    def depends(self, look):
+        found = mappings.mappings_of(World(look, Policy(), make.NOW))
+        return found[look.bdms[-1].uuid].depends_on_place
+
+    def test_it_matters_only_where_it_decides(self):
+        for look, expected in (
+                (half(RESERVED), False),
+                (half(SECOND, entries=[2]), False),
+                (half(FAILED, status='reserved'), False),
+                (of(make.volume(), OWN), False),
+                (of(AVAILABLE, OWN), False),
+                (half(SECOND), True),
+                # Cinder shows its host when it is complete.
+                (half(ATTACHING, status='attaching'), True),
+                (half(SECOND, bdm=make.bdm(boot_index=0),
+                      status='available'), True),
+                (half(bdm=make.bdm(boot_index=0), status='available'), False),
+                (half(SECOND, starts_guest=False), False)):
+            self.assertEqual(expected, self.depends(look), look)
+
+    def test_attachment_of_a_disk_that_this_guest_lacks_is_kept(self):
+        for left_out, expected in ((frozenset(), 'attachment-mismatch+'),
+                                   ({'bdm-1'}, 'attachment-mismatch')):
+            self.assertEqual(expected, make.reasons_in(decide(
+                half(SECOND, guest_is_here=True,
+                     left_out=frozenset(left_out)))))
+
+
 class CoverageTest(base.TestCase):
 
     def test_every_row_has_a_test_above(self):
         tested = set()
-        for look in [row[1] for row in (*ROWS, *LOOKS)]:
+        for look in [row[1] for row in (
+                *ROWS, *LOOKS, *RECONNECTED, *NOT_RECONNECTED)]:
             world = World(look, Policy(), make.NOW)
             for judged in mappings.mappings_of(world).values():
                 tested.add(id(judged.row))
                 if judged.is_dangling:
                     tested.add(id(table.first(
                         mappings.DANGLING_MAPPINGS.rows, judged)))
+                if judged.row.outcome.action is Action.RECONNECT:
+                    tested.add(id(table.first(
+                        mappings.RECONNECTS.rows, judged)))
         rows: list[Any] = [row for section in mappings.MAPPINGS.rows
                            for row in section.rows]
         rows += mappings.DANGLING_MAPPINGS.rows
+        rows += mappings.RECONNECTS.rows
         self.assertEqual([], [r.cell for r in rows if id(r) not in tested])
 
 
@@ -676,11 +960,18 @@ class MappingTest(base.TestCase):
                  'attachment a, b of it'),
                 (seen([BDM], make.volume(), SECOND),
                  'the mapping names attachment attachment-1, but Cinder '
+                 'attaches the volume by attachment-2; not reconnected: the '
+                 'guest may be on another host, and have the disk by '
+                 'attachment attachment-2'),
+                (listed(make.attached_to(attachment_id='attachment-2'),
+                        own=[SECOND]),
+                 'the mapping names attachment attachment-1, but Cinder '
                  'attaches the volume by attachment-2'),
                 (listed(HERE, own=[], bdm=make.bdm(
                     attachment_id=None, has_connection_info=False)),
                  'the mapping names no attachment, but Cinder attaches the '
-                 'volume by attachment-1'),
+                 'volume by attachment-1; not reconnected: Nova has no '
+                 'connection information of it'),
                 (in_state('reserved', UNSAVED),
                  'Nova has connected the disk by attachment attachment-1, '
                  'which does not exist, and attachment attachment-2, which no '

@@ -22,6 +22,7 @@ from nova_bdm_cleanup import rules
 from nova_bdm_cleanup.rules import addresses, decision, facts
 from nova_bdm_cleanup.rules.facts import (
     Action,
+    Attach,
     Claimant,
     InCinder,
     WitnessAnswer,
@@ -68,6 +69,11 @@ class NeverRemovedTest(base.TestCase):
             if volume is None:
                 continue
             its = ours(case.seen, volume.id)
+            if finding.reason is Reason.NEVER_ATTACHED:
+                self.assertNotIn('attached', [a.status for a in its])
+                self.assertIs(Attach.FAILED,
+                              case.seen.attaches[finding.bdm.uuid])
+                continue
             # One that was reset to available can be attached elsewhere; so
             # what is left of it must be deleted as well.
             if volume.status == 'available':
@@ -90,12 +96,11 @@ class NeverRemovedTest(base.TestCase):
         (source and destination ``volume``) are removed" (behaviour).
         """
         self.assertFalse(case.policy.remove_created)
-        for finding in case.plan.due:
-            if finding.bdm:
-                self.assertEqual(('volume', 'volume'), (
-                    finding.bdm.source_type, finding.bdm.destination_type))
-        created = dataclasses.replace(case.policy, remove_created=True)
-        for finding in decision.decide(case.seen, created, make.NOW).due:
+        for finding in case.removals:
+            assert finding.bdm
+            self.assertEqual(('volume', 'volume'), (
+                finding.bdm.source_type, finding.bdm.destination_type))
+        for finding in case.under(remove_created=True).removals:
             if finding.bdm and finding.bdm.source_type != 'volume':
                 self.assertEqual(
                     ('volume', Reason.VOLUME_MISSING, None),
@@ -116,7 +121,8 @@ class NeverRemovedTest(base.TestCase):
                                 server_id=make.OTHER_SERVER, **values)
                 for volume_id in case.seen.volumes)))
             for finding in seen.plan.due:
-                for attachment in deleted(finding):
+                for attachment in (*deleted(finding), *filter(
+                        None, [finding.first])):
                     self.assertEqual(
                         (make.SERVER, finding.volume_id),
                         (attachment.server_id, attachment.volume_id))
@@ -170,9 +176,9 @@ class NeverRemovedTest(base.TestCase):
                     finding.attachment.id))
 
     @of_any_look
-    def test_a_half_moved_disk_is_left_to_a_person(self, case: Case) -> None:
-        """Quote "disks are only ``reserved`` or have the other host's address
-        [...] (end of the :doc:`runbook`)" (risks).
+    def test_a_half_moved_disk_is_never_removed(self, case: Case) -> None:
+        """Quote "what a failed move has left is reconnected, or only
+        reported" (behaviour).
         """
         seen = case.seen
         known = {a.id for a in seen.attachments}
@@ -188,10 +194,16 @@ class NeverRemovedTest(base.TestCase):
                          if a.only_reserves and a.id not in named(seen)}
             finding, = [f for f in case.plan.findings if f.bdm is bdm]
             if not reserving:
-                self.assertIsNot(Reason.HALF_MOVED, finding.reason)
                 continue
             self.assertFalse(finding.is_removal)
-            self.assertEqual(set(), reserving & case.deleted)
+            # Its reconnect uses one of them.
+            used = {finding.first.id} if finding.first else set()
+            self.assertEqual(
+                reserving - used if finding.is_due else set(),
+                reserving & case.deleted)
+            self.assertEqual(finding.is_reconnect, bool(used))
+            self.assertLessEqual(used, {
+                a.id for a in ours(seen, bdm.volume_id) if a.only_reserves})
             if (volume.status in facts.TAKEN and not volume.is_migrating
                     and all(a.status != 'attached'
                             for a in ours(seen, bdm.volume_id))
@@ -220,6 +232,119 @@ class NeverRemovedTest(base.TestCase):
         self.assertEqual(1, len(due))
         self.assertTrue(due[0].disconnect)
         self.assertIsNot(InCinder.ATTACHED, due[0].in_cinder)
+
+
+class ReconnectTest(base.TestCase):
+    """The disks that are given one attachment to this host."""
+
+    @of_any_look
+    def test_never_a_volume_of_another_project(self, case: Case) -> None:
+        """Quote "a volume of another project: keep and report" (issue)."""
+        for project in (make.OTHER_PROJECT, None):
+            other = case.changed(volumes={
+                i: v and dataclasses.replace(v, project=project)
+                for i, v in case.seen.volumes.items()})
+            self.assertEqual([], other.reconnects)
+        for finding in case.reconnects:
+            volume = case.seen.volumes[finding.volume_id or '']
+            self.assertEqual(make.PROJECT, volume and volume.project)
+
+    @of_any_look
+    def test_nothing_is_deleted_that_may_serve_the_guest_elsewhere(
+            self, case: Case) -> None:
+        """Quote "nothing is deleted that may serve a guest elsewhere"
+        (issue).
+        """
+        for finding in case.changed(guest_is_here=False).reconnects:
+            volume = case.seen.volumes[finding.volume_id or '']
+            for attachment in finding.dependent:
+                if attachment.status == 'attached':
+                    self.assertEqual(make.HOST, volume and volume.host_of(
+                        attachment.id))
+                elif attachment.status != 'error_attaching':
+                    self.assertTrue(attachment.only_reserves)
+
+    @of_any_look
+    def test_a_guest_that_is_here_only_allows_more(self, case: Case) -> None:
+        here, unknown = ({f.bdm for f in case.changed(
+            guest_is_here=is_here).reconnects} for is_here in (True, False))
+        self.assertLessEqual(unknown, here)
+
+    @of_any_look
+    def test_the_volume_keeps_an_attachment_at_each_step(
+            self, case: Case) -> None:
+        """Quote "this server's only record is then completed" (issue)."""
+        for finding in case.reconnects:
+            left = {a.id for a in ours(case.seen, finding.volume_id)}
+            had_one = bool(left)
+            for attachment in finding.replaced_early:
+                left.remove(attachment.id)
+                self.assertTrue(left)
+            first = finding.first
+            if first is not None and not first.only_reserves:
+                # It is completed, and replaced if it connects no disk here.
+                self.assertIn(first.id, left)
+                self.assertEqual(finding.dependent, finding.replaced_early)
+            self.assertEqual(had_one, bool(left))
+            self.assertEqual(
+                [a.id for a in finding.dependent],
+                [a.id for a in (*finding.replaced_early, *(
+                    a for a in finding.dependent if a.id in left))])
+            # The new one is there before the others go.
+            self.assertEqual({first.id} if first else set(),
+                             left - {a.id for a in finding.dependent})
+
+    @of_any_look
+    def test_cinder_can_make_the_new_attachment(self, case: Case) -> None:
+        """Quote "While the volume is ``attaching`` Cinder refuses the
+        create" (issue).
+        """
+        for finding in case.reconnects:
+            volume = case.seen.volumes[finding.volume_id or '']
+            if volume and volume.status == 'attaching' and not finding.first:
+                # The volume is in use when the others are gone.
+                self.assertTrue(finding.replaced_early)
+                self.assertEqual({'attached'}, {
+                    a.status for a in finding.dependent
+                    if a not in finding.replaced_early})
+
+    @of_any_look
+    def test_no_record_that_cinder_may_not_end(self, case: Case) -> None:
+        for finding in case.reconnects:
+            for attachment in finding.dependent:
+                self.assertFalse(attachment.is_legacy)
+                self.assertFalse(attachment.is_half_connected)
+
+    @of_any_look
+    def test_disk_has_one_mapping(self, case: Case) -> None:
+        for finding in case.reconnects:
+            self.assertEqual([finding.bdm], [
+                b for b in case.seen.bdms
+                if b.volume_id == finding.volume_id])
+            self.assertTrue(finding.bdm and finding.bdm.has_connection_info)
+            self.assertFalse(finding.is_removal)
+
+    @of_any_look
+    def test_no_reconnect_where_nova_does_not_start_the_guest(
+            self, case: Case) -> None:
+        for other in (case.changed(starts_guest=False),
+                      case.under(reconnect=False)):
+            self.assertEqual([], other.reconnects)
+            self.assertEqual(*([f for f in plan.due if f.is_removal]
+                               for plan in (case.plan, other.plan)))
+
+    @of_any_look
+    def test_whether_the_guest_is_here_is_asked_only_if_it_decides(
+            self, case: Case) -> None:
+        plans = []
+        for is_here in (True, False):
+            seen = dataclasses.replace(case.seen, guest_is_here=is_here)
+            sources = make.Sources(seen, case.claims)
+            # The first verdict does not know the answer.
+            plans.append(rules.judge(dataclasses.replace(
+                seen, guest_is_here=False), sources, case.policy, make.NOW))
+        if 'guest_is_here' not in sources.asked:
+            self.assertEqual(*plans)
 
 
 class ForeignRecordsTest(base.TestCase):
@@ -318,12 +443,16 @@ class WithheldTest(base.TestCase):
         for limit in range(3):
             limited = case.under(max_removals=limit).plan
             for is_mapping in (True, False):
-                wanted, done = ([f for f in plan.due
-                                 if (f.bdm is not None) == is_mapping]
+                wanted, done = ([f for f in plan.due if f.is_removal
+                                 and (f.bdm is not None) == is_mapping]
                                 for plan in (unlimited, limited))
                 self.assertEqual(wanted if len(wanted) <= limit else [], done)
-            self.assertEqual(sum(f.bdm is not None for f in limited.due),
-                             limited.removals)
+                self.assertEqual(
+                    len(done), limited.removals if is_mapping
+                    else limited.deletions)
+            # A reconnect takes no disk away.
+            self.assertEqual(*([f for f in plan.due if f.is_reconnect]
+                               for plan in (unlimited, limited)))
 
     @of_any_look
     def test_a_limit_or_a_suspect_cinder_leaves_no_disk_out(
@@ -396,7 +525,7 @@ class WithheldTest(base.TestCase):
         self.assertEqual(len(free.findings), len(locked.findings))
         for finding in free.due:
             # One that is younger than settle_time is connected.
-            if (finding.bdm and finding.disconnect
+            if (finding.bdm and finding.disconnect and finding.is_removal
                     and not finding.settles_in):
                 self.assertIn(finding.bdm.uuid, rules.not_given(locked))
 
@@ -770,7 +899,7 @@ class AgainTest(base.TestCase):
         """Quote "After all mappings, the stale attachments are deleted"
         (behaviour).
         """
-        kinds = [f.bdm is None for f in case.plan.due]
+        kinds = [f.bdm is None for f in case.plan.due if f.is_removal]
         self.assertEqual(sorted(kinds), kinds)
 
     @worlds.profile()
@@ -784,11 +913,13 @@ class AgainTest(base.TestCase):
                 worlds.look(world, hidden=None), GENEROUS, make.NOW)
 
         for finding in plan().due:
+            if finding.is_reconnect:
+                continue
             if finding.bdm:
                 del world.rows[finding.bdm.uuid]
             for attachment in deleted(finding):
                 world.drop(attachment.id)
-        self.assertEqual((), plan().due)
+        self.assertEqual([], [f for f in plan().due if f.is_removal])
 
     @worlds.profile(.15)
     @hypothesis.given(worlds.worlds())
@@ -809,7 +940,7 @@ class AgainTest(base.TestCase):
 
         plan = decided()
         for finding in plan.due:
-            if finding.bdm and finding.dependent:
+            if finding.bdm and finding.dependent and finding.is_removal:
                 break
         else:
             return

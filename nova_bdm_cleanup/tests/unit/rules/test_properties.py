@@ -6,6 +6,7 @@ from __future__ import annotations
 import hypothesis
 
 from nova_bdm_cleanup.rules import decision, facts
+from nova_bdm_cleanup.rules.facts import Attach
 from nova_bdm_cleanup.rules.reasons import Reason, REMOVED
 from nova_bdm_cleanup.tests.unit import base, make, worlds
 from nova_bdm_cleanup.tests.unit.node.cleanup import fakes
@@ -26,19 +27,21 @@ class StrategyTest(base.TestCase):
 
     def test_every_reason_of_the_rules_comes_up(self):
         seen = set()
-        due = set()
+        due = {'removal': set(), 'reconnect': set()}
 
         @of_any_look
         def collect(test, case):
             for finding in case.plan.findings:
                 seen.update([finding.reason, finding.withheld])
                 if finding.is_due:
-                    due.add(finding.reason)
+                    due['reconnect' if finding.is_reconnect
+                        else 'removal'].add(finding.reason)
 
         collect(self)
         self.assertEqual(set(), {
             Reason.HEALTHY, Reason.VOLUME_MISSING, Reason.VOLUME_AVAILABLE,
-            Reason.ATTACHED_ELSEWHERE, Reason.STALE_ATTACHMENT,
+            Reason.ATTACHED_ELSEWHERE, Reason.NEVER_ATTACHED,
+            Reason.STALE_ATTACHMENT,
             Reason.ATTACH_IN_FLIGHT, Reason.OPERATION_IN_FLIGHT,
             Reason.ROOT_VOLUME_DANGLING, Reason.ATTACHMENT_MISMATCH,
             Reason.LEGACY_ATTACHMENT,
@@ -50,7 +53,11 @@ class StrategyTest(base.TestCase):
             Reason.NOT_SELECTED, Reason.OVER_LIMIT, Reason.CINDER_SUSPECT}
             - seen)
         self.assertEqual(
-            {*REMOVED, Reason.STALE_ATTACHMENT}, due)
+            {*REMOVED, Reason.STALE_ATTACHMENT}, due['removal'])
+        self.assertLessEqual(
+            {Reason.HALF_MOVED, Reason.RESERVED_ONLY,
+             Reason.ATTACHMENT_MISMATCH, Reason.ROOT_VOLUME_DANGLING},
+            due['reconnect'])
 
 
 class DecidePropertiesTest(base.TestCase):
@@ -81,13 +88,16 @@ class DecidePropertiesTest(base.TestCase):
             if volume is not None:
                 self.assertIsNot(Reason.VOLUME_MISSING, finding.reason)
                 self.assertIn(volume.status, (
-                    'available', 'awaiting-transfer', 'in-use'))
+                    'available', 'awaiting-transfer', 'in-use',
+                    *(('reserved', 'attaching') if finding.reason
+                      is Reason.NEVER_ATTACHED else ())))
                 self.assertIn(volume.migration_status, SETTLED)
 
     @of_any_look
     def test_never_a_young_mapping_that_was_never_connected(self, case: Case):
         for finding in case.removals:
-            if not finding.bdm.has_connection_info:
+            if not finding.bdm.has_connection_info and case.seen.attaches[
+                    finding.bdm.uuid] is Attach.UNKNOWN:
                 self.assertGreaterEqual(
                     make.NOW - finding.bdm.created_at,
                     case.policy.grace_period)
@@ -123,7 +133,8 @@ class DecidePropertiesTest(base.TestCase):
     @of_any_look
     def test_only_selected_reasons_are_due(self, case: Case):
         for finding in case.plan.due:
-            self.assertIn(finding.reason, case.policy.remove)
+            if finding.is_removal:
+                self.assertIn(finding.reason, case.policy.remove)
 
     @of_any_look
     def test_every_mapping_of_a_volume_has_one_finding(self, case: Case):

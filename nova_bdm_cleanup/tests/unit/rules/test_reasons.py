@@ -7,8 +7,10 @@ import logging
 
 from nova_bdm_cleanup.rules.reasons import (
     DANGLING,
+    ENDED_HALF_WAY,
     ONLY_IN_CLOUD,
     Reason,
+    RECONNECTED,
     Remedy,
     REMOVED,
 )
@@ -55,11 +57,12 @@ class ReasonTest(base.TestCase):
              Reason.VOLUME_BUSY},
             {r for r in Reason if r.passes})
 
-    def test_removed_reasons_have_the_remedy_clean(self) -> None:
+    def test_what_a_reboot_ends_has_the_remedy_clean(self) -> None:
         self.assertEqual(
-            {*REMOVED, Reason.STALE_ATTACHMENT},
+            {*REMOVED, *RECONNECTED, Reason.STALE_ATTACHMENT},
             {r for r in Reason if r.remedy is Remedy.CLEAN})
         self.assertLess(DANGLING, REMOVED)
+        self.assertLess(ENDED_HALF_WAY, RECONNECTED)
 
     def test_every_reason_of_the_cloud_has_a_remedy(self) -> None:
         for reason in ONLY_IN_CLOUD:

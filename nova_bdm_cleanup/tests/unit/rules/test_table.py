@@ -35,6 +35,7 @@ TABLES: dict[str, Any] = {
     'nova_bdm_cleanup.rules.mappings.MAPPINGS': mappings.MAPPINGS,
     'nova_bdm_cleanup.rules.mappings.DANGLING_MAPPINGS':
         mappings.DANGLING_MAPPINGS,
+    'nova_bdm_cleanup.rules.mappings.RECONNECTS': mappings.RECONNECTS,
     'nova_bdm_cleanup.rules.attachments.ATTACHMENTS':
         attachments.ATTACHMENTS,
     'nova_bdm_cleanup.rules.guards.GUARDS': guards.GUARDS,

@@ -95,28 +95,29 @@ class FindingsTest(AuditCase):
 
     def test_root_is_an_alarm_only_if_nova_shows_the_root(self) -> None:
         """Raise no alarm about a root that Nova does not show."""
-        for user, device, reason, words, action in (
+        for user, device, reason, words, remedy, action in (
                 ('admin', '/dev/vdb', 'root-volume-dangling',
-                 'the root disk is never removed', 'look: openstack server '
-                 'stop %(server)s; on host compute1: nova-manage'),
+                 'it is the root disk', Remedy.CLEAN,
+                 'openstack bdm clean %(server)s'),
                 ('admin', None, 'volume-available',
                  'Nova does not show whether it is the root disk',
-                 'look: openstack bdm show %(server)s'),
+                 Remedy.PERSON, 'look: openstack bdm show %(server)s'),
                 ('member', '/dev/vdb', 'volume-available',
                  'your credentials do not show whether it is the root disk',
-                 'ask an administrator: openstack bdm audit --all-projects '
-                 '--server %(server)s')):
+                 Remedy.PERSON, 'ask an administrator: openstack bdm audit '
+                 '--all-projects --server %(server)s')):
             server = self.cloud.server('from a volume', image='', **{
                 'OS-EXT-SRV-ATTR:root_device_name': device})
             disk = self.cloud.attach(server, 'root')
             self.cloud.attach(server, 'data')
             self.cloud.lose_attachment(disk)
             finding, = self.audit(Scope(), user=user)
-            self.assertEqual((reason, disk, Remedy.PERSON), (
+            self.assertEqual((reason, disk, remedy), (
                 str(finding.reason), finding.volume, finding.remedy))
             self.assertIn(words, finding.explanation)
             self.assertIn(action % {'server': server}, str(finding.action))
-            self.assertFalse(finding.is_for_reboot)
+            # It gets a new attachment in a hard reboot.
+            self.assertEqual(remedy is Remedy.CLEAN, finding.is_for_reboot)
             self.cloud.mappings[server].clear()
             self.cloud.lose_volume(loopback.uid('data'))
 
@@ -457,29 +458,55 @@ class AdviceTest(AuditCase):
             'OS-EXT-SRV-ATTR:root_device_name': '/dev/vdb'})
         return gamma, self.cloud.attach(gamma, 'root')
 
-    def test_disk_of_another_host_gets_a_new_attachment(self) -> None:
+    def test_disk_of_another_host_is_reconnected_by_a_reboot(self) -> None:
         self.cloud.evacuate(self.alpha)
+        for status in ('ACTIVE', 'PAUSED'):
+            self.cloud.servers[self.alpha]['status'] = status
+            finding, = self.audit()
+            self.assertTrue(finding.is_for_reboot)
+            self.assertFalse(finding.stops_a_reboot)
+            self.assertEqual(['openstack bdm clean ' + self.alpha],
+                             finding.action.lines)
+
+    def test_disk_that_the_guest_may_have_elsewhere_is_left_to_a_person(
+            self) -> None:
+        self.cloud.evacuate(self.alpha)
+        # Nova does not show where the guest was last.
+        self.cloud.servers[self.alpha]['status'] = 'SHUTOFF'
         finding, = self.audit()
         self.assertEqual((Reason.HALF_MOVED, self.disk, 'compute2'),
                          (finding.reason, finding.volume, finding.host))
         # A reboot changes nothing about it.
+        self.assertFalse(finding.is_for_reboot)
         self.assertFalse(finding.stops_a_reboot)
         self.assertEqual([
-            'look: openstack bdm explain half-moved',
-            'openstack server stop ' + self.alpha,
-            'on host compute2: nova-manage volume_attachment get_connector '
-            '--json > connector.json',
-            'on a controller: nova-manage volume_attachment refresh %s %s '
-            'connector.json' % (self.alpha, self.disk),
-            'openstack server start ' + self.alpha],
+            'look: openstack bdm show ' + self.alpha],
             finding.action.lines)
         # Only this server is looked at.
         self.assertEqual(0, self.cloud.asked('/servers/' + self.beta))
         self.assertEqual([], self.audit(Scope(), user='member'))
 
-    def test_free_root_gets_a_new_attachment(self) -> None:
+    def test_free_root_is_reconnected_by_a_reboot(self) -> None:
         gamma, root = self.root()
         self.cloud.lose_attachment(root)
+        self.assertEqual('openstack bdm clean ' + gamma, self.advice())
+
+    def test_half_moved_disk_of_a_shelved_server_is_unshelved(self) -> None:
+        self.cloud.half_move(self.disk)
+        self.cloud.volumes[self.disk].update(
+            status='in-use', updated_at=loopback._stamp(120 * MINUTE))
+        self.cloud.servers[self.alpha].update({
+            'status': 'SHELVED_OFFLOADED', 'OS-EXT-SRV-ATTR:host': None})
+        finding, = self.audit()
+        self.assertEqual(
+            (Reason.HALF_MOVED, False, 'look: openstack server unshelve '
+             + self.alpha),
+            (finding.reason, finding.is_for_reboot, str(finding.action)))
+
+    def test_free_root_of_another_project_gets_a_new_attachment(self) -> None:
+        gamma, root = self.root()
+        self.cloud.lose_attachment(root)
+        self.cloud.volumes[root]['os-vol-tenant-attr:tenant_id'] = 'other'
         self.assertEqual([
             'look: openstack server stop ' + gamma,
             'on host compute1: nova-manage volume_attachment get_connector '
@@ -488,17 +515,41 @@ class AdviceTest(AuditCase):
             'connector.json' % (gamma, root),
             'openstack server start ' + gamma], self.advice().split('; '))
 
-    def test_half_moved_root_is_repaired_with_nova_manage(self) -> None:
+    def test_half_moved_root_is_reconnected_by_a_reboot(self) -> None:
         gamma, root = self.root()
         self.cloud.half_move(root)
-        self.assertEqual([
-            'look: openstack server stop ' + gamma,
-            'on host compute1: nova-manage volume_attachment get_connector '
-            '--json > connector.json',
-            'on a controller: nova-manage volume_attachment refresh %s %s '
-            'connector.json' % (gamma, root),
-            'openstack server reboot --hard ' + gamma],
-            self.advice().split('; '))
+        self.cloud.volumes[root]['updated_at'] = loopback._stamp(120 * MINUTE)
+        finding, = self.audit()
+        self.assertEqual((Reason.HALF_MOVED, Remedy.CLEAN), (
+            finding.reason, finding.remedy))
+        self.assertEqual('openstack bdm clean ' + gamma, self.advice())
+
+    def test_young_half_moved_disk_has_to_wait(self) -> None:
+        """Nova does not show whether it carries out a move."""
+        for reason, status, prepare in (
+                (Reason.RESERVED_ONLY, 'reserved', self.reserved),
+                (Reason.HALF_MOVED, 'attaching', self.attaching),
+                (Reason.HALF_MOVED, 'reserved', self.cloud.half_move)):
+            prepare(self.disk)
+            for age, expected in ((MINUTE, Reason.OPERATION_IN_FLIGHT),
+                                  (120 * MINUTE, reason)):
+                self.cloud.volumes[self.disk].update(
+                    status=status, updated_at=loopback._stamp(age))
+                found = self.audit()
+                self.assertEqual(
+                    [expected], [f.reason for f in found] or [
+                        Reason.OPERATION_IN_FLIGHT], (status, age))
+                self.assertEqual(
+                    [expected is reason] * len(found),
+                    [f.is_for_reboot for f in found])
+
+    def attaching(self, volume: str) -> None:
+        self.cloud.attachments[loopback.uid('attachment of disk')].update(
+            status='attaching')
+
+    def reserved(self, volume: str) -> None:
+        self.cloud.attachments[loopback.uid('attachment of disk')].update(
+            status='reserved', connection_info={})
 
     def test_root_that_is_gone_is_explained(self) -> None:
         gamma, root = self.root()

@@ -12,8 +12,8 @@ from nova_bdm_cleanup.client.cloud.findings import CloudFinding
 from nova_bdm_cleanup.client.cloud.inspection import Cloud, Inspection
 from nova_bdm_cleanup.client.cloud.nova import ComputeServer
 from nova_bdm_cleanup.rules import facts
-from nova_bdm_cleanup.rules.facts import Finding
-from nova_bdm_cleanup.rules.reasons import Reason, Remedy
+from nova_bdm_cleanup.rules.facts import Action, Finding
+from nova_bdm_cleanup.rules.reasons import Reason, RECONNECTED, Remedy
 from nova_bdm_cleanup.tests.unit import base, make
 
 FINDING = CloudFinding(Reason.VOLUME_AVAILABLE, 'words', server='server-1',
@@ -75,6 +75,26 @@ class LightestTest(base.TestCase):
             if reason is Reason.STALE_ATTACHMENT:
                 self.assertEqual(withheld is None, finding.is_for_reboot)
 
+    def test_kept_disk_has_no_step_that_may_lose_it(self) -> None:
+        """Print no refresh: it may disconnect another server's disk."""
+        for reason in RECONNECTED:
+            for action, host, status, expected in (
+                    (Action.RECONNECT, 'compute-1', 'ACTIVE',
+                     'openstack bdm clean server-1'),
+                    (Action.KEEP, 'compute-1', 'ACTIVE',
+                     'look: openstack bdm show server-1'),
+                    (Action.KEEP, None, 'SHELVED_OFFLOADED',
+                     'look: openstack server unshelve server-1')):
+                [finding] = findings.findings_of(Inspection(
+                    ComputeServer('server-1', 'web', status, host=host),
+                    facts.Plan((Finding(
+                        reason, '', bdm=make.bdm(), action=action),)),
+                    {'volume-1': make.volume()}, {}))
+                self.assertEqual(expected, str(finding.action))
+                is_due = action is Action.RECONNECT
+                self.assertEqual((is_due, is_due), (
+                    finding.is_for_reboot, finding.is_reconnect))
+
     def test_stuck_volume_without_record_needs_a_person(self) -> None:
         for status in ('attaching', 'reserved'):
             bdm = make.bdm(attachment_id=None)
@@ -111,18 +131,22 @@ class AdvisedTest(base.TestCase):
 
     def test_printed_command_has_the_given_periods(self) -> None:
         """Check that the printed command uses the same periods."""
-        finding = dataclasses.replace(FINDING, reason=Reason.STUCK)
         for policy, options in (
                 (facts.Policy(), ''),
                 (facts.Policy(stuck_after=datetime.timedelta()),
                  ' --stuck-after 0'),
                 (facts.Policy(grace_period=datetime.timedelta(minutes=1)),
                  ' --grace-period 60')):
-            self.assertEqual(
-                'openstack bdm release attachment-1' + options,
-                str(findings.advised(finding, Cloud(
-                    mock.Mock(), mock.Mock(), policy, None, mock.Mock())
-                    ).action))
+            cloud = Cloud(mock.Mock(), mock.Mock(), policy, None, mock.Mock())
+            for reason, command in (
+                    (Reason.STUCK, 'openstack bdm release attachment-1'),
+                    (Reason.HALF_MOVED, 'openstack bdm clean server-1'),
+                    (Reason.CROSS_WIRED,
+                     'look: openstack bdm show server-1')):
+                finding = dataclasses.replace(FINDING, reason=reason)
+                self.assertEqual(
+                    command + options,
+                    str(findings.advised(finding, cloud).action))
 
     def test_total_counts_findings_by_remedy(self) -> None:
         for reasons, words in (

@@ -135,11 +135,13 @@ class InspectionTest(InspectionCase):
             {'status': 'SHELVED_OFFLOADED', 'OS-EXT-SRV-ATTR:host': None})
         self.assertEqual([], self.reasons())
 
-    def test_half_moved_disk_has_no_grace_period(self) -> None:
+    def test_young_half_moved_disk_may_be_moved(self) -> None:
         self.cloud.half_move(self.disk)
         for status in ('reserved', 'attaching', 'detaching', 'in-use'):
-            for age in (MINUTE, 120 * MINUTE):
-                self.assertEqual(['half-moved'], self.at(status, age), status)
+            self.assertEqual(['half-moved'], self.at(status, 120 * MINUTE))
+            self.assertEqual(
+                ['half-moved' if status == 'in-use'
+                 else 'operation-in-flight'], self.at(status, MINUTE), status)
 
     def test_locked_half_moved_disk_is_first_in_flight(self) -> None:
         self.cloud.half_move(self.disk)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -77,26 +78,44 @@ class LookTest(RebootCase):
             status='reserved', connection_info={})
         return second
 
-    def test_reserved_volume_does_not_prevent_the_reboot(self) -> None:
+    def test_the_reboot_reconnects_what_is_half_attached(self) -> None:
+        second = self.half_shelve()
+        for reason in (Reason.RESERVED_ONLY, Reason.HALF_MOVED):
+            if reason is Reason.HALF_MOVED:
+                self.cloud.half_move(second)
+                # Nova may carry out a move of a younger one.
+                self.cloud.volumes[second]['updated_at'] = (
+                    loopback._stamp(datetime.timedelta(hours=2)))
+            plan = self.look()
+            self.assertEqual(
+                ({(self.disk, Reason.VOLUME_AVAILABLE), (second, reason)},
+                 [], []),
+                ({(i.volume, i.reason) for i in plan.findings},
+                 plan.others, plan.refusals))
+
+    def test_reserved_volume_alone_is_reason_to_reboot(self) -> None:
+        self.cloud.mappings[self.alpha].clear()
         second = self.half_shelve()
         plan = self.look()
-        self.assertEqual(
-            ([self.disk], [(second, Reason.RESERVED_ONLY)], []),
-            ([i.volume for i in plan.findings],
-             [(i.volume, i.reason) for i in plan.others], plan.refusals))
+        self.assertEqual(([second], []), (
+            [i.volume for i in plan.findings], plan.refusals))
 
-    def test_half_moved_disk_does_not_prevent_the_reboot(self) -> None:
+    def test_half_moved_disk_of_a_guest_elsewhere_prevents_no_reboot(
+            self) -> None:
         second = self.cloud.attach(self.alpha, 'second')
-        self.cloud.half_move(second)
+        self.cloud.evacuate(self.alpha)
+        self.cloud.servers[self.alpha]['status'] = 'SHUTOFF'
         plan = self.look()
         self.assertEqual(
             ([self.disk], [(second, Reason.HALF_MOVED)], []),
             ([i.volume for i in plan.findings],
              [(i.volume, i.reason) for i in plan.others], plan.refusals))
 
-    def test_reserved_volume_alone_is_no_reason_to_reboot(self) -> None:
+    def test_what_cannot_be_reconnected_alone_is_no_reason_to_reboot(
+            self) -> None:
         self.cloud.mappings[self.alpha].clear()
         second = self.half_shelve()
+        self.cloud.volumes[second]['os-vol-tenant-attr:tenant_id'] = 'other'
         why, = self.look().refusals
         self.assertIn('reserved-only of volume %s' % second, why)
 

@@ -76,9 +76,11 @@ class MetricsTestCase(base.TestCase):
         """Count at least one of each metric."""
         for trigger in (triggers.HARD_REBOOT.name, triggers.START.name):
             self.counters.count_removal(Reason.VOLUME_MISSING, trigger)
+            self.counters.count_reconnect(Reason.HALF_MOVED, trigger)
             self.counters.count_refusals(Reason.OVER_LIMIT, trigger, 3)
             self.counters.add_cinder_seconds(trigger, 0.5)
         self.counters.add_cinder_seconds('start', 0.25)
+        self.counters.count_interrupted('shelving')
 
     def text(self, process=PROCESS, findings=(), last_round=None, removals=0):
         return prometheus_client.generate_latest(metrics.registry_of(

@@ -14,13 +14,17 @@ fail, or make another change happen just before it.
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
 from typing import Any, Callable
 
 from nova_bdm_cleanup.node.cleanup import log_lines
-from nova_bdm_cleanup.node.cleanup.ports import InstancePort, RebootLost
+from nova_bdm_cleanup.node.cleanup.ports import (
+    AttachmentGone,
+    InstancePort,
+    RebootLost,
+)
 from nova_bdm_cleanup.node.store.database import Database
 from nova_bdm_cleanup.node.store.journal import Journal
 from nova_bdm_cleanup.openstack import cinder, errors
@@ -32,7 +36,9 @@ from nova_bdm_cleanup.tests.simulation import cinder as model
 from nova_bdm_cleanup.tests.unit import make
 
 #: The calls that change something.
-_CHANGES = ('power-off', 'disconnect', 'destroy', 'delete-attachment')
+_CHANGES = ('power-off', 'disconnect', 'destroy', 'delete-attachment',
+            'create-attachment', 'name-attachment', 'connect-attachment',
+            'complete-attachment')
 
 
 class World:
@@ -68,6 +74,8 @@ class World:
         self.noted: set[str | None] = set()
         #: Volumes whose disconnect is announced.
         self.announced: set[str | None] = set()
+        #: The attaches of mappings, by uuid.
+        self.attaches: dict[str, facts.Attach] = {}
         #: How Nova's swaps of volumes ended.
         self.swaps = facts.Ending.SUCCESS
         #: Volumes whose lock is held.
@@ -82,6 +90,13 @@ class World:
         #: Volumes of other servers on this host that Cinder ought to know.
         self.witnesses: tuple[str, ...] = ()
         self.running = True
+        #: Whether the guest is certainly on this host only.
+        self.is_here = False
+        #: The mappings whose disks this guest does not have.
+        self.left_out: set[str] = set()
+        #: The attachments that the cleanup has made, and the addresses that
+        #: Cinder has answered for them.
+        self.made: dict[str, frozenset[facts.Address]] = {}
         #: Whether nova-compute is shutting down.
         self.shutting_down = False
         #: Whether its shutdown waits for the cleanup.
@@ -178,30 +193,54 @@ class World:
     def drop(self, attachment_id: str) -> None:
         """Delete an attachment, with the search's model of Cinder."""
         gone = self.attachments[attachment_id]
-        volume = self.volumes.get(gone.volume_id)
-        if volume is not None:
-            records = model.Cinder()
-            records.volumes[volume.id] = model.Volume(
-                volume.id, volume.project or '', volume.status,
-                volume.multiattach, migration_status=volume.migration_status)
-            records.attachments = {
-                a.id: model.Attachment(
-                    a.id, a.volume_id, a.server_id, a.status)
-                for a in self.attachments.values()
-                if a.volume_id == volume.id}
-            records.delete(attachment_id)
-            self.set_status(volume.id, records.volumes[volume.id].status)
+        if gone.volume_id in self.volumes:
+            with self.records(gone.volume_id) as records:
+                records.delete(attachment_id)
         del self.attachments[attachment_id]
+
+    @contextlib.contextmanager
+    def records(self, volume_id: str) -> Iterator[model.Cinder]:
+        """Yield the search's model of Cinder, which sets a volume's status."""
+        volume = self.volumes[volume_id]
+        records = model.Cinder()
+        records.volumes[volume.id] = model.Volume(
+            volume.id, volume.project or '', volume.status,
+            volume.multiattach, migration_status=volume.migration_status)
+        records.attachments = {
+            a.id: model.Attachment(
+                a.id, a.volume_id, a.server_id, a.status,
+                self.host_of(a) if a.connected else None)
+            for a in self.attachments.values() if a.volume_id == volume.id}
+        try:
+            yield records
+        except model.NotFound as exc:
+            raise errors.NotFound(str(exc)) from exc
+        except model.CinderError as exc:
+            raise errors.Conflict(str(exc)) from exc
+        self.set_status(volume.id, records.volumes[volume.id].status)
+
+    def change(self, attachment_id: str, **values: Any) -> None:
+        self.attachments[attachment_id] = dataclasses.replace(
+            self.attachments[attachment_id], **values)
 
     def set_status(self, volume_id: str, status: str) -> None:
         self.volumes[volume_id] = dataclasses.replace(
             self.volumes[volume_id], status=status)
 
-    def reboot(self) -> None:
-        """Start the guest with every disk that has a mapping, as Nova does."""
+    def reboot(self, without: Container[str] = ()) -> None:
+        """Start the guest with every disk that has a mapping, as Nova does.
+
+        :param without: the mappings that it is not given
+        """
         self.running = True
-        self.connected = {b.volume_id for b in self.rows.values()
-                          if b.has_connection_info}
+        given = [b for b in self.rows.values()
+                 if b.has_connection_info and b.uuid not in without]
+        self.connected = {b.volume_id for b in given}
+        for row in given:
+            answer = self.made.get(row.attachment_id or '', row.addresses)
+            if row.addresses != answer:
+                self.violation('%s by an address that Cinder did not answer',
+                               row)
         for volume_id in self.connected & self.told:
             if not self.ours(volume_id):
                 self.violation('%s connected again after Cinder was told',
@@ -244,6 +283,20 @@ class Host(InstancePort):
     def swaps(self) -> facts.Ending:
         with self._world.call('swaps'):
             return self._world.swaps
+
+    def attaches(self, bdms: Sequence[facts.Bdm]
+                 ) -> Mapping[str, facts.Attach]:
+        with self._world.call('attaches'):
+            return {bdm.uuid: self._world.attaches.get(
+                bdm.uuid, facts.Attach.UNKNOWN) for bdm in bdms}
+
+    def guest_is_here(self) -> bool:
+        with self._world.call('guest-is-here'):
+            return self._world.is_here
+
+    def left_out(self, proved: Mapping[str, float]) -> frozenset[str]:
+        with self._world.call('left-out'):
+            return frozenset(self._world.left_out - proved.keys())
 
     def is_off(self) -> bool:
         with self._world.call('is-off'):
@@ -295,6 +348,8 @@ class Host(InstancePort):
 
     def _claims_on(self, bdm: facts.Bdm) -> Iterator[facts.Claim]:
         world, volume_id = self._world, bdm.volume_id or ''
+        if _is_new(bdm):
+            return
         if volume_id in world.neighbours:
             yield make.claim(volume_id=volume_id)
         if volume_id in world.reused:
@@ -342,6 +397,8 @@ class Host(InstancePort):
 
     def disconnect(self, bdm: facts.Bdm) -> bool:
         with self._world.call('disconnect', bdm.uuid):
+            if _is_new(bdm):
+                return False
             was_here = bdm.volume_id in self._world.connected
             self._take_away(bdm.volume_id)
         return was_here
@@ -353,6 +410,56 @@ class Host(InstancePort):
 
     def forget(self, attachment: facts.Attachment) -> None:
         """Only nova-compute remembers anything."""
+
+    def name_attachment(self, bdm: facts.Bdm, attachment_id: str) -> facts.Bdm:
+        world = self._world
+        with world.call('name-attachment', bdm.uuid, attachment_id):
+            named = world.attachments.get(attachment_id)
+            if named not in world.ours(bdm.volume_id):
+                world.violation('%s names %s', bdm, named)
+            return self._changed(bdm, attachment_id=attachment_id)
+
+    def connect(self, bdm: facts.Bdm, is_multiattach: bool) -> facts.Bdm:
+        world, attachment_id = self._world, bdm.attachment_id or ''
+        with world.call('connect-attachment', attachment_id):
+            if attachment_id not in world.attachments:
+                raise AttachmentGone(attachment_id)
+            self._check(bdm)
+            volume_id = world.attachments[attachment_id].volume_id
+            with world.records(volume_id) as records:
+                records.connect(attachment_id, world.server.host)
+            # The back end has given the address before to another volume.
+            answer = bdm.addresses and make.addresses('again ' + volume_id)
+            world.change(attachment_id, status='attaching', connected=True,
+                         addresses=answer)
+            world.hosts.pop(attachment_id, None)
+            world.mapped.add(attachment_id)
+            world.made[attachment_id] = answer
+            return self._changed(
+                bdm, addresses=answer, is_multiattach=is_multiattach,
+                has_connection_info=True)
+
+    def _check(self, bdm: facts.Bdm) -> None:
+        world, volume_id = self._world, bdm.volume_id
+        if world.running:
+            world.violation('%s connected anew under a running guest',
+                            volume_id)
+        if volume_id not in world.locked_volumes & world.guarded:
+            world.violation('%s connected anew without the lock', volume_id)
+        if (volume_id in world.connected
+                and volume_id not in world.neighbours | world.noted):
+            world.violation('%s connected anew while it is still connected',
+                            volume_id)
+        if bdm.attachment_id != world.rows[bdm.uuid].attachment_id:
+            world.violation('%s does not name what is connected', bdm)
+
+    def _changed(self, bdm: facts.Bdm, **values: Any) -> facts.Bdm:
+        """Change a row, as if it were saved."""
+        if bdm.uuid not in self._world.rows:
+            raise LookupError('mapping %s is gone' % bdm.uuid)
+        row = dataclasses.replace(self._world.rows[bdm.uuid], **values)
+        self._world.rows[bdm.uuid] = row
+        return row
 
     def destroy(self, bdm: facts.Bdm) -> None:
         world = self._world
@@ -399,6 +506,12 @@ class Host(InstancePort):
         world.connected.discard(volume_id)
 
 
+def _is_new(bdm: facts.Bdm) -> bool:
+    """Return whether nobody had the address of a mapping before."""
+    return bool(bdm.addresses) and not (
+        bdm.addresses & make.addresses(bdm.volume_id))
+
+
 class Cinder(cinder.Cinder):
     """The Cinder of a world: the requests of a cleanup.
 
@@ -439,13 +552,60 @@ class Cinder(cinder.Cinder):
                 raise errors.Unreachable('no route')
             return self._world.is_denied
 
+    def volume(self, volume_id: str) -> facts.Volume | None:
+        with self._world.call('volume', volume_id):
+            return self._world.volume(volume_id)
+
+    def attachment(self, attachment_id: str) -> facts.Attachment | None:
+        with self._world.call('attachment', attachment_id):
+            return self._world.attachments.get(attachment_id)
+
+    def own_attachments(self, server_id: str,
+                        volume_id: str) -> list[facts.Attachment]:
+        with self._world.call('own-attachments', volume_id):
+            return self._world.ours(volume_id)
+
+    def create_attachment(self, server_id: str, volume_id: str) -> str:
+        world = self._world
+        with world.call('create-attachment', volume_id):
+            self._check_write(volume_id)
+            new = 'new-%d' % (1 + len(world.made))
+            with world.records(volume_id) as records:
+                records.reserve(volume_id, server_id)
+            world.attachments[new] = make.attachment(
+                id=new, volume_id=volume_id, server_id=server_id,
+                status='reserved', connected=False)
+            world.made[new] = frozenset()
+            return new
+
+    def complete_attachment(self, attachment_id: str) -> None:
+        world = self._world
+        with world.call('complete-attachment', attachment_id):
+            attachment = world.attachments.get(attachment_id)
+            if attachment is None:
+                raise errors.NotFound('no attachment %s' % attachment_id)
+            self._check_write(attachment.volume_id)
+            if attachment.only_reserves:
+                world.violation('%s completed, which connects nothing',
+                                attachment_id)
+            with world.records(attachment.volume_id) as records:
+                records.complete(attachment_id)
+            world.change(attachment_id, status='attached')
+
+    def _check_write(self, volume_id: str) -> None:
+        volume = self._world.volumes[volume_id]
+        if volume.is_migrating or volume.status not in (
+                'available', *facts.TAKEN) or volume.status == 'detaching':
+            self._world.violation('attachments of %s changed', volume)
+        if volume_id not in self._world.locked_volumes:
+            self._world.violation('attachments of %s changed without the lock',
+                                  volume_id)
+
     def delete_attachment(self, attachment_id: str,
                           complete: bool = False) -> bool:
         with self._world.call('delete-attachment', attachment_id):
             if complete:
-                self._world.attachments[attachment_id] = dataclasses.replace(
-                    self._world.attachments[attachment_id],
-                    status='attached')
+                self._world.change(attachment_id, status='attached')
             return self._delete(attachment_id)
 
     def _delete(self, attachment_id: str) -> bool:
@@ -477,11 +637,10 @@ class Cinder(cinder.Cinder):
         if world.running:
             world.violation('attachment %s deleted under a running guest',
                             attachment.id)
-        if any(b.attachment_id == attachment.id
-               or b.volume_id == attachment.volume_id and not b.attachment_id
-               for b in world.rows.values()):
-            world.violation('attachment %s deleted before its mapping',
-                            attachment.id)
+        self._check_kept(attachment, [
+            b for b in world.rows.values()
+            if attachment.id == b.attachment_id
+            or b.volume_id == attachment.volume_id])
         if (attachment.id in world.mapped
                 and attachment.volume_id in world.connected
                 and attachment.volume_id
@@ -490,12 +649,37 @@ class Cinder(cinder.Cinder):
             world.violation('attachment %s deleted while connected',
                             attachment.id)
 
+    def _check_kept(self, attachment: facts.Attachment,
+                    rows: Sequence[facts.Bdm]) -> None:
+        """Check that no disk is lost whose mapping stays."""
+        world = self._world
+        left = [a for a in world.ours(attachment.volume_id)
+                if a != attachment]
+        volume = world.volumes.get(attachment.volume_id)
+        is_shared = volume is not None and volume.multiattach
+        if any(b.attachment_id == attachment.id or not b.attachment_id
+               for b in rows) and not left and not is_shared:
+            world.violation('attachment %s deleted before its mapping',
+                            attachment.id)
+        serving = [a for a in left if a.status == 'attached'
+                   and world.host_of(a) == world.server.host]
+        if (rows and not serving and not world.is_here
+                and not attachment.only_reserves
+                and attachment.status != 'error_attaching'
+                and attachment.id not in world.made
+                and (attachment.status != 'attached'
+                     or world.host_of(attachment) != world.server.host)):
+            world.violation('attachment %s deleted, which may serve the guest '
+                            'elsewhere', attachment.id)
+
 
 class Counters(log_lines.Counters):
     """Counters by reason code and trigger."""
 
     def __init__(self) -> None:
         self.removals: collections.Counter[tuple[str, str]] = (
+            collections.Counter())
+        self.reconnects: collections.Counter[tuple[str, str]] = (
             collections.Counter())
         self.refusals: collections.Counter[tuple[str, str]] = (
             collections.Counter())
@@ -504,6 +688,9 @@ class Counters(log_lines.Counters):
 
     def count_removal(self, reason: str, trigger: str) -> None:
         self.removals[str(reason), trigger] += 1
+
+    def count_reconnect(self, reason: str, trigger: str) -> None:
+        self.reconnects[str(reason), trigger] += 1
 
     def count_refusals(self, reason: str, trigger: str,
                        number: int = 1) -> None:

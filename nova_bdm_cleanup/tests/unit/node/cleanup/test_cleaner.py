@@ -22,7 +22,7 @@ import testscenarios
 
 from nova_bdm_cleanup.node.cleanup import cleaner, log_lines, triggers
 from nova_bdm_cleanup.node.cleanup.ports import RebootLost
-from nova_bdm_cleanup.node.store.journal import Journal
+from nova_bdm_cleanup.node.store.journal import ATTACHMENTS, Journal, MAPPINGS
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
 from nova_bdm_cleanup.rules import facts
@@ -676,7 +676,8 @@ class SecondLookTest(CleanerTestCase):
         world = world_of([disk(4), disk(5), disk(8)],
                          [free(4), free(5), volume(7), volume(8)],
                          [record(4), record(7),
-                          record(8, id='attachment-88')])
+                          record(8, id='attachment-88'),
+                          record(8, id='attachment-89')])
         before = set(world.rows)
         world.meanwhile['bdms'] = lambda: self.change(world)
         self.assertEqual({'bdm-' + n for n in self.returned},
@@ -807,15 +808,23 @@ class PropertiesTest(CleanerTestCase):
         roots = {b.volume_id for b in world.rows.values() if b.is_root}
         strangers = {a.id for a in world.attachments.values()
                      if a.server_id != world.server.uuid}
-        self.clean(world, **vars(policy))
+        without = self.clean(world, **vars(policy))
         self.assertLessEqual(roots, {
             b.volume_id for b in world.rows.values() if b.is_root})
         self.assertLessEqual(strangers, set(world.attachments))
-        world.reboot()
-        world.timeline.clear()
-        self.clean(world, **vars(policy))
-        # A second reboot has nothing to do.
-        self.assertEqual([], world.changes)
+        # A second reboot has nothing to do, but to reconnect a disk whose
+        # other mappings are gone now.
+        for is_last in (False, True):
+            world.reboot(without)
+            world.timeline.clear()
+            without = self.clean(world, **vars(policy))
+            self.assertNotIn('destroy', world.calls)
+            # Another server has the volume, which Cinder does not show yet.
+            failed = self.lines(event='failed')
+            for line in failed:
+                self.assertIn('is connected already', line)
+            if is_last and not failed:
+                self.assertEqual([], world.changes)
 
     @worlds.profile(share=0.5)
     @hypothesis.given(worlds.worlds(), st.sampled_from([
@@ -834,8 +843,10 @@ class PropertiesTest(CleanerTestCase):
         claimed = world.reused - is_open if not world.is_denied or (
             world.failing) else set()
         without = self.clean(world, trigger)
+        # A reconnect gives others than these.
         given = {b.volume_id for b in world.rows.values()
-                 if b.is_in_cinder and b.addresses and b.uuid not in without}
+                 if b.is_in_cinder and b.uuid not in without
+                 and b.addresses & make.addresses(b.volume_id)}
         self.assertEqual(
             set(), given & (world.neighbours | world.undecided | claimed))
 
@@ -948,7 +959,7 @@ class AddressTest(CleanerTestCase):
                 call for call in world.calls if 'report' not in call])
 
     def test_what_cinder_gave_after_the_last_look_is_not_given(self):
-        for values, limit in (({'boot_index': 0}, {}),
+        for values, limit in (({'boot_index': 0}, {'reconnect': False}),
                               ({}, {'max_removals_per_hour': 0})):
             world = world_of([disk(1, **values)], [free(1)])
             self.assertEqual(frozenset(), self.clean(world, **limit))
@@ -1168,6 +1179,294 @@ class ShutdownTest(CleanerTestCase):
         self.assertNotIn('attachment-2', world.attachments)
         self.assertEqual(1, len(self.lines(
             event='failed', reason='shutting-down')))
+
+
+def half_moved(*further, running=True, **others):
+    """Return a world with a disk that a move has left reserved."""
+    mappings, volumes, attachments = zip(*further) if further else ((),) * 3
+    return world_of(
+        [disk(1), *mappings],
+        [volume(1, status='reserved'), *volumes],
+        [record(1, **RESERVED), *filter(None, attachments)],
+        running=running, **others)
+
+
+def moved_away(**others):
+    """Return a world with a disk that Cinder connects to another host."""
+    return world_of([disk(1)], [volume(1)], [record(1)],
+                    hosts={'attachment-1': make.OTHER_HOST}, **others)
+
+
+class ReconnectTest(CleanerTestCase):
+    """Disks that are given one attachment to this host."""
+
+    def assert_reconnected(self, world):
+        only, = world.ours('volume-1')
+        self.assertEqual(('attached', True), (only.status, only.connected))
+        row = world.rows['bdm-1']
+        self.assertEqual((only.id, only.addresses),
+                         (row.attachment_id, row.addresses))
+
+    def test_hard_reboots_starts_and_boots_of_the_host_reconnect(self):
+        for trigger in (triggers.HARD_REBOOT, triggers.START,
+                        triggers.HOST_BOOT):
+            world = half_moved(running=trigger.mode.may_run)
+            self.assertEqual(frozenset(), self.clean(world, trigger))
+            self.assert_reconnected(world)
+            world.reboot()
+            world.timeline.clear()
+            self.clean(world)
+            self.assertEqual(['look', 'claims'], world.calls)
+            self.assertEqual([], world.violations)
+
+    def test_steps_are_in_order(self):
+        world = half_moved()
+        self.clean(world)
+        look = [('look',), ('server',), ('swaps',), ('claims', 'volume-1')]
+        read = ('volume', 'volume-1')
+        self.assertEqual([
+            *look, ('server',), ('journal-begin',),
+            ('prepare',), ('claim',), ('power-off',), ('bdms',), *look,
+            ('server',),
+            ('volume-lock', 'volume-1'), ('guard', 'volume-1'), read,
+            ('announce', 'volume-1'), ('claims', 'volume-1'),
+            ('disconnect', 'bdm-1'),
+            read, ('name-attachment', 'bdm-1', 'attachment-1'),
+            read, ('connect-attachment', 'attachment-1'),
+            ('own-attachments', 'volume-1'),
+            read, ('complete-attachment', 'attachment-1'),
+            # What has the new address here would be taken for the disk.
+            ('announce', 'volume-1'), ('claims', 'volume-1'),
+            ('disconnect', 'bdm-1'), ('report reconnected',)],
+            [w for w in world.timeline if w != ('journal-append',)])
+
+    def test_volumes_are_told_to_who_gives_them_to_the_driver(self):
+        world = half_moved((disk(2), free(2), None))
+        cleaning = self.cleaner_of(world)
+        outcome = cleaning.clean(tuple(world.rows.values()))
+        self.assertEqual({'volume-1'}, outcome.reconnected)
+        self.assertEqual({'bdm-2'}, outcome.taken_out)
+
+    def test_reconnect_that_failed_is_told_to_nobody(self):
+        world = half_moved(failing={
+            'connect-attachment': errors.Unreachable('no route')})
+        cleaning = self.cleaner_of(world)
+        outcome = cleaning.clean(tuple(world.rows.values()))
+        self.assertEqual((set(), {'bdm-1'}),
+                         (outcome.reconnected, outcome.taken_out))
+        line, = self.lines(event='not-connected', volume='volume-1')
+        self.assertIn('its reconnect has not ended', line)
+        self.assertEqual(
+            [('volume-1', 'cinder-unknown')],
+            [(f.volume_id, str(reason))
+             for f, reason in world.reported[Kind.WITHHELD]])
+
+    def test_what_takes_away_comes_first(self):
+        world = half_moved((disk(2), free(2), record(2)),
+                           (disk(3), volume(3, status='reserved'),
+                            record(3, **RESERVED)))
+        world.attachments['attachment-9'] = record(9, **RESERVED)
+        world.volumes['volume-9'] = volume(9, status='reserved')
+        self.clean(world)
+        self.assertEqual(
+            ['destroy bdm-2', 'delete-attachment attachment-2',
+             'delete-attachment attachment-9',
+             'name-attachment bdm-1 attachment-1',
+             'connect-attachment attachment-1',
+             'complete-attachment attachment-1',
+             'name-attachment bdm-3 attachment-3',
+             'connect-attachment attachment-3',
+             'complete-attachment attachment-3'],
+            [deed for deed in deeds(world)
+             if not deed.startswith('disconnect')])
+
+    def test_soft_reboot_withholds_it(self):
+        world = half_moved()
+        self.assertEqual(frozenset(),
+                         self.clean(world, triggers.SOFT_REBOOT))
+        self.assert_untouched(world)
+        self.assertEqual(1, self.withheld('soft-reboot'))
+
+    def test_observe_mode_only_says_so(self):
+        for trigger in (triggers.HARD_REBOOT, triggers.START):
+            world = half_moved(running=trigger.mode.may_run)
+            self.clean(world, trigger, observe=True)
+            self.assert_untouched(world)
+            self.assertEqual(1, self.withheld('observe-mode'))
+
+    def test_option_switches_it_off(self):
+        world = half_moved()
+        self.clean(world, reconnect=False)
+        self.assert_untouched(world)
+        self.assertEqual(1, self.withheld('not-selected'))
+        self.assertIn('[bdm_cleanup] reconnect is false', self.told)
+
+    def test_a_move_never_reconnects(self):
+        for trigger in (triggers.MOVE, triggers.SHELVE, triggers.UNSHELVE,
+                        triggers.EVACUATE):
+            world = moved_away(running=False, is_here=True)
+            self.clean(world, trigger)
+            self.assert_untouched(world)
+            self.assertNotIn('guest-is-here', world.calls)
+            self.assertEqual([], self.lines(event='withheld'))
+
+    def test_an_audit_shows_what_a_reboot_would_do(self):
+        world = half_moved()
+        plan = self.cleaner_of(world, triggers.AUDIT).preview(
+            tuple(world.rows.values()))
+        self.assertEqual([True], [f.is_reconnect for f in plan.due])
+        self.assert_untouched(world)
+
+    def test_limits_of_removals_do_not_stop_it(self):
+        for limit in ({'max_removals': 0}, {'max_removals_per_hour': 0}):
+            world = half_moved((disk(2), free(2), record(2)))
+            world.attachments['attachment-9'] = record(9, **RESERVED)
+            world.volumes['volume-9'] = volume(9, status='reserved')
+            self.clean(world, **limit)
+            self.assert_reconnected(world)
+            self.assertEqual(2, self.withheld('over-limit'))
+            self.assertIn('bdm-2', world.rows)
+
+    def test_it_uses_nothing_of_an_hourly_limit(self):
+        store = os.path.join(self.tempdir(), 'store')
+        for _ in range(3):
+            # Also what it deletes does not count.
+            world = world_of(
+                [disk(1)], [volume(1)],
+                [record(1, **RESERVED), record(1, id='attachment-2')])
+            self.clean(world, store=store, max_removals_per_hour=1)
+            self.assert_reconnected(world)
+        journal = Journal(store)
+        for kind in (MAPPINGS, ATTACHMENTS):
+            self.assertEqual(('', 0), journal.most_charged(kind))
+
+    def test_lock_of_an_administrator_withholds_it(self):
+        world = half_moved(server=make.server(is_locked=True))
+        self.clean(world)
+        self.assert_untouched(world)
+        self.assertEqual(1, self.withheld('server-locked'))
+
+    def test_no_answer_about_locks_or_swaps_withholds_it(self):
+        for call in ('server', 'swaps'):
+            world = half_moved(failing={call: RuntimeError('it is away')})
+            self.clean(world)
+            self.assert_untouched(world)
+
+    def test_what_a_second_look_does_not_confirm_is_left(self):
+        changes = (
+            lambda world: world.change('attachment-1', status='attaching'),
+            lambda world: world.set_status('volume-1', 'detaching'),
+            lambda world: world.rows.update({'bdm-1': disk(
+                1, attachment_id='attachment-2')}))
+        for change in changes:
+            world = half_moved()
+            world.meanwhile['power-off'] = lambda w=world, c=change: c(w)
+            self.clean(world)
+            self.assertEqual([], deeds(world))
+            self.assertEqual(1, self.withheld('second-look-differs'))
+
+    def test_nothing_is_recorded_and_nothing_is_done(self):
+        world = half_moved()
+        self.clean(world, store=self.unusable())
+        self.assertEqual([], world.changes)
+        self.assertEqual(1, self.withheld('journal-unwritable'))
+
+    def test_record_says_what_was_done(self):
+        world = half_moved()
+        self.clean(world)
+        entry, = self.entries()
+        self.assertEqual(('done', (), 0, 0), (
+            entry.outcome, entry.removed, entry.removals,
+            entry.carried_out))
+        action, = entry.record['actions']
+        self.assertEqual(('reconnect', 'reserved-only', 'bdm-1'), (
+            action['kind'], action['reason'], action['bdm']['uuid']))
+        self.assertEqual([
+            ('power-off', 'done'), ('second-look', 'done'),
+            ('disconnect', 'done'), ('create-attachment', 'skipped'),
+            ('name-attachment', 'done'), ('connect-attachment', 'done'),
+            ('complete-attachment', 'done'), ('disconnect', 'skipped')],
+            [(s.name, s.outcome) for s in entry.steps])
+
+    def test_event_counter_and_lines_are_those_of_a_reconnect(self):
+        world = half_moved()
+        counters = fakes.Counters()
+        cleaning = self.cleaner_of(world)
+        cleaning.log.counters = counters
+        cleaning.clean(tuple(world.rows.values()))
+        self.assertEqual(({('reserved-only', 'hard_reboot'): 1}, {}, {}), (
+            counters.reconnects, counters.removals, counters.refusals))
+        self.assertEqual(
+            [('volume-1', 'reserved-only')],
+            [(f.volume_id, str(reason))
+             for f, reason in world.reported[Kind.RECONNECTED]])
+        self.assertEqual([], world.reported[Kind.REMOVED])
+        for event in ('reconnecting', 'reconnected'):
+            self.assertEqual(1, len(self.lines(
+                event=event, reason='reserved-only', volume='volume-1')))
+
+
+class PlaceTest(CleanerTestCase):
+    """Whether the guest is here, and on no other host."""
+
+    def test_it_is_asked_once_while_the_guest_is_on(self):
+        world = moved_away(is_here=True)
+        self.clean(world)
+        asked = [call for call in world.calls
+                 if call in ('guest-is-here', 'power-off')]
+        self.assertEqual(['guest-is-here', 'power-off'], asked)
+        self.assertEqual(['new-1'], [*world.attachments])
+
+    def test_a_guest_that_may_be_elsewhere_keeps_its_attachment(self):
+        world = moved_away()
+        # The address is that of the other host.
+        self.assertEqual({'bdm-1'}, self.clean(world))
+        self.assert_untouched(world)
+        self.assertEqual(1, world.calls.count('guest-is-here'))
+
+    def test_a_guest_without_the_disk_keeps_its_attachment(self):
+        world = moved_away(is_here=True, left_out={'bdm-1'})
+        self.assertEqual({'bdm-1'}, self.clean(world))
+        self.assert_untouched(world)
+
+    def test_journal_tells_that_the_guest_had_a_disk_that_was_left_out(self):
+        store = os.path.join(self.tempdir(), 'journal', 'store')
+        world = moved_away(is_here=True, failing={
+            'server': RuntimeError('no conductor')})
+        self.clean(world, store=store)
+        self.assertEqual(['attachment-1'], [*world.attachments])
+        # The guest comes back without it.
+        world.failing = {}
+        world.left_out = {'bdm-1'}
+        self.clean(world, store=store)
+        self.assertEqual(['new-1'], [*world.attachments])
+
+    def test_no_answer_of_the_hypervisor_proves_nothing(self):
+        world = moved_away(is_here=True, failing={
+            'guest-is-here': RuntimeError('libvirt is away')})
+        self.clean(world)
+        self.assert_untouched(world)
+        line, = self.lines(event='unplaced')
+        self.assertIn('libvirt is away', line)
+
+    def test_completed_attachment_is_judged_by_what_was_seen_before(self):
+        """Power off undefines what the hypervisor could tell."""
+        for is_here, left in ((True, ['new-1']), (False, ['attachment-1'])):
+            world = world_of(
+                [disk(1)], [volume(1, status='attaching')],
+                [record(1, status='attaching')],
+                hosts={'attachment-1': make.OTHER_HOST}, is_here=is_here)
+            world.meanwhile['power-off'] = lambda w=world: setattr(
+                w, 'is_here', not w.is_here)
+            cleaning = self.cleaner_of(world)
+            cleaning.clean(tuple(world.rows.values()))
+            self.assertEqual(left, [*world.attachments])
+
+    def test_it_is_not_asked_where_it_decides_nothing(self):
+        for world in (half_moved(), broken(), world_of(
+                [disk(1)], [volume(1)], [record(1)])):
+            self.clean(world)
+            self.assertNotIn('guest-is-here', world.calls)
 
 
 class JournalTest(CleanerTestCase):

@@ -156,6 +156,24 @@ LINES = (
     ('removed', 'attachment', lambda audit: audit.removed(STALE, 'x'),
      ('INFO', 'stale-attachment'), ('volume-1', 'attachment-1', '-'),
      'the attachment is gone from Cinder'),
+    ('reconnecting', '', lambda audit: audit.reconnecting(
+        finding(Reason.HALF_MOVED)), ('INFO', 'half-moved'), OF_BDM,
+     "Connecting volume 'volume-1' to this host by one attachment: a "
+     'sentence'),
+    ('reconnected', '', lambda audit: audit.reconnected(
+        finding(Reason.HALF_MOVED), 'attachment-2'),
+     ('INFO', 'half-moved'), OF_BDM,
+     'attachment attachment-2 connects the disk to this host'),
+    *(('opened-elsewhere', level, lambda audit, claimant=claimant:
+       audit.opened_elsewhere(finding(Reason.HALF_MOVED),
+                              make.claim(claimant)),
+       (level, 'half-moved'), OF_BDM,
+       'Cinder has connected the disk to this host, but: ')
+      for claimant, level in (
+          # It may have written to the disk.
+          (facts.Claimant.GUEST, 'ERROR'), (facts.Claimant.ROW, 'WARNING'))),
+    ('unplaced', '', lambda audit: audit.unplaced(OSError('no libvirt')),
+     ('INFO', '-'), OF_NONE, 'on this host: no libvirt'),
     ('failed', 'disk', lambda audit: audit.failed(
         finding(Reason.VOLUME_MISSING), Reason.SERVICE_TOKEN_REQUIRED,
         'delete-attachment', RuntimeError('409')),
