@@ -12,6 +12,7 @@ run``, or with ``--search`` to the search::
     python3 tools/run_tests.py --functional latest
     python3 tools/run_tests.py --combinations 34
     python3 tools/run_tests.py --moves 34
+    python3 tools/run_tests.py --aftermath 34
     python3 tools/run_tests.py --rig
 
 Only the standard library is used: this runs before anything is installed.
@@ -45,6 +46,8 @@ FUNCTIONAL = 'nova_bdm_cleanup/tests/functional'
 COMBINATIONS = 'nova_bdm_cleanup/tests/combinations'
 #: Each operation that moves a server, in each row of the table.
 MOVES = 'nova_bdm_cleanup/tests/moves'
+#: Each operation on volumes, with a fault at each of its points.
+AFTERMATH = 'nova_bdm_cleanup/tests/aftermath'
 #: What the tests stand on; nothing of it is in the plugin.
 RIG = 'nova_bdm_cleanup/tests/rig'
 SEARCH = 'nova_bdm_cleanup.tests.simulation'
@@ -251,6 +254,9 @@ def _arguments() -> argparse.Namespace:
                         'NN')
     parser.add_argument('--moves', metavar='NN',
                         help='only the whole table of moves, with Nova NN')
+    parser.add_argument('--aftermath', metavar='NN',
+                        help='only what failed operations leave, with Nova '
+                        'NN')
     parser.add_argument('--rig', action='store_true',
                         help='only the tests of what the other tests stand '
                         'on, and of the demonstration')
@@ -286,6 +292,10 @@ def _suites(arguments: argparse.Namespace) -> Iterator[
     if arguments.moves is not None:
         yield lambda: functional(
             arguments.moves, arguments.threads, workers, rest, MOVES)
+    if arguments.aftermath is not None:
+        yield lambda: functional(
+            arguments.aftermath, arguments.threads, workers, rest,
+            AFTERMATH)
     if arguments.rig:
         yield lambda: functional(
             NEWEST_NOVA, arguments.threads, workers, rest, RIG)
@@ -295,7 +305,8 @@ def _is_whole(arguments: argparse.Namespace) -> bool:
     return not (arguments.unit or arguments.search or arguments.rig
                 or arguments.functional is not None
                 or arguments.combinations is not None
-                or arguments.moves is not None)
+                or arguments.moves is not None
+                or arguments.aftermath is not None)
 
 
 def main() -> int:

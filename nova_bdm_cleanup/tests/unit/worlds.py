@@ -265,6 +265,7 @@ _stories = _kinds(*((1, story) for story in (
     ({}, [{'connected': False}], []),
     ({'status': 'reserved'}, [_RESERVED], []),
     ({}, [{}, _RESERVED], [(0, {})]),
+    *[({}, [{}, {}], [(0, {})])] * 3,
 )))
 
 
