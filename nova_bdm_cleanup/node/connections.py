@@ -43,7 +43,7 @@ LOG = logging.getLogger(__name__)
 #: disks.
 _REMEMBERED = 3600
 
-#: How many answers are remembered where nobody asks for them.  A host has
+#: How many answers are remembered if the claims are never read.  A host has
 #: fewer disks, and guests and rows show the oldest.
 _MOST = 4096
 

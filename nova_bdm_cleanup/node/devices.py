@@ -100,7 +100,7 @@ def volume_devices(connection_info: Mapping[str, Any]) -> dict[str, str]:
     disks = list_sysfs('class', 'block')
     found = {name for name in disks if ours and _scsi_addresses(name) & ours}
     # Without paths a map has only its names.  With paths, the names may be
-    # those of another volume by now.
+    # those of another volume now.
     found.update(filter(_is_orphaned, _named_maps(data, disks)))
     # If a driver names one path, a discovery has found the others.
     found.update([path for name in found for map_ in _related(name, 'holders')

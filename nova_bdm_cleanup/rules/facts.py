@@ -432,7 +432,7 @@ class Finding:
     obstacle: str = ''
     #: Why the driver must not connect its address.
     address: str = ''
-    #: Only because Cinder connects it elsewhere: nobody claims it.
+    #: That is only because Cinder connects it elsewhere: it is not claimed.
     is_out_of_date: bool = False
     #: Cinder connects its volume for the server, so that it gives the address
     #: to no other one, or it does not tell.

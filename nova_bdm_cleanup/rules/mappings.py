@@ -179,7 +179,7 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
         _NEVER_ATTACHED,
 
         # What is left of an attach or of a move keeps the volume in that
-        # state; the second table tells what becomes of it.
+        # state; the table of reconnects decides about it.
         Row('its own is ``attached``, to this host and by the address in the '
             'mapping, and others are ``attached`` or only reserve the volume; '
             'the volume is not ``detaching``, and Nova does nothing else with '

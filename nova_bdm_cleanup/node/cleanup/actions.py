@@ -308,7 +308,7 @@ class Actions:
         """Delete an attachment of a disk that gets, or has, another one."""
         self._changeable(finding)
         if not attachment.only_reserves:
-            # Whatever the answer, its address may be another disk's now.
+            # Even if Cinder refuses, its address may be another disk's now.
             self._asked.add(bdm.uuid)
         self._may_be_gone.add(attachment.id)
         try:

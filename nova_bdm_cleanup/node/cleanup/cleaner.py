@@ -2,8 +2,8 @@
 """One cleanup of one server: look, settle, look again, act.
 
 :meth:`Cleaner.clean` reads from top to bottom.  The first look, or the one
-after the wait for young records, finds what may be removed.  Each later step
-only withholds removals, so that each error leaves a mapping as it was.  The
+after the wait for young records, finds what may be changed.  Each later step
+only withholds changes, so that each error leaves a mapping as it was.  The
 last look decides which disks the driver is given.
 """
 
@@ -131,8 +131,8 @@ class Cleaner:
             if plan.due:
                 with self.instance.awaited():
                     plan, begun = self._act(plan)
-        self._keep_proof(plan)
         plan = self._claimed_since(plan)
+        self._keep_proof(plan)
         # Of a removal that has begun, a line of its own says how it ended.
         self.log.plan(plan, begun)
         return self._reported(plan)
@@ -260,15 +260,18 @@ class Cleaner:
     def _keep_proof(self, plan: Plan) -> None:
         """Keep in the journal which disks the guest had, if it comes back
         without them: later nothing else tells that it was here with them.
+
+        An entry with a step of theirs, or an earlier one, tells that already.
         """
-        if self.policy.observe or not self.trigger.mode.removes \
-                or not self._guest_was_here:
+        if not self._filters or not self._guest_was_here:
             return
         try:
+            proved, not_given = self._read_proofs(), rules.not_given(plan)
             lost = Plan(tuple(
                 dataclasses.replace(finding, withheld=None)
                 for finding in plan.findings if finding.is_reconnect
-                and finding.withheld and finding.bdm
+                and finding.bdm and finding.bdm.uuid in not_given
+                and finding.bdm.uuid not in proved
                 and self._had_disk(finding.bdm)))
             if lost.due:
                 self.journal.begin(
@@ -434,14 +437,20 @@ class Cleaner:
         :raises Exception: when it is not known
         """
         if self._left_out is None:
-            proved = {
-                str(bdm.get('uuid')): entry.time
+            self._left_out = self.instance.left_out(self._read_proofs())
+        return self._left_out
+
+    def _read_proofs(self) -> Mapping[str, float]:
+        """Return when the guest had disks that were to be reconnected, by the
+        uuid of the mapping.
+
+        :raises StoreError: when the journal cannot be read
+        """
+        return {str(bdm.get('uuid')): entry.time
                 for entry in self.journal.entries(self.server.uuid)
                 for action in objects(entry.record, 'actions')
                 if action.get('guest_had_disk')
                 for bdm in objects(action, 'bdm')}
-            self._left_out = self.instance.left_out(proved)
-        return self._left_out
 
     def _had_disk(self, bdm: Bdm) -> bool:
         """Return whether the guest was certainly here, with a disk."""

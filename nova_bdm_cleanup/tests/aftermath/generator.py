@@ -51,7 +51,7 @@ ENDED, NOT_ENDED, WORSE = 'ended', 'not ended', 'made worse'
 
 @dataclasses.dataclass(frozen=True)
 class Played:
-    """What the audit finds of a state, and what becomes of it.
+    """The finding of the audit about a state, and the end of the state.
 
     :ivar found: ``all``, ``some`` or ``nothing`` of what is not healthy
     :ivar reasons: of the audit
@@ -96,7 +96,7 @@ class Played:
         return found
 
 
-#: A state, the faults that lead to it, and what becomes of it.
+#: A state, the faults that lead to it, and its end.
 Case = tuple[str, list[str], Played]
 
 
@@ -362,7 +362,7 @@ class GeneratorTestCase(aftermath.AftermathTestCase):
 
     def outcome(self, before: State, after: State,
                 usual: State | None = None) -> str:
-        """Return what has become of a state.
+        """Return the end of a state.
 
         :param usual: the end of the operation, if that is as good
         """

@@ -66,7 +66,7 @@ class Point:
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """What happens at one of the points.
+    """A fault at one of the points.
 
     :ivar kind: one of this module's
     :ivar nth: the number of the point among those that fit, from 1
@@ -225,7 +225,7 @@ class Faults(fixtures.Fixture):
 
     def _guarded(self) -> manager.ComputeManager | None:
         """Return the nova-compute that acts, if one does; it must live."""
-        # The test itself stops what has died.
+        # The test itself ends the operation that has died.
         if threading.get_ident() == self._test:
             return None
         acting = _acting()

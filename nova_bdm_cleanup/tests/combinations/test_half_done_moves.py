@@ -102,7 +102,7 @@ class HalfMovedTest(moving.MoveTestCase, commands.CommandTestCase):
         self.evacuate(server)
         self.assertEqual(THERE, self.host_of(server))
         self.assertTrue(self.look_on_current_host(server).has_disk(volume))
-        # What the first one has left goes with the next hard reboot.
+        # The next hard reboot deletes the attachment that the first one left.
         self.come_back()
         self.cloud.reboot(server)
         self.assert_healthy(self.look_on_current_host(server), server.root,

@@ -186,7 +186,7 @@ class InterruptedAttachTest(StuckTestCase):
 
     def end_attach(self, server: fixture.Server, volume: str, action: str
                    ) -> None:
-        """End an attach of which only Cinder knows the connection."""
+        """End an attach whose connection only Cinder has recorded."""
         code, (row,) = self.bdm(*action.split()[2:], '--yes')
         self.assertEqual(ExitCode.PARTLY, code, row)
         self.assertIn('it is still there', row['Result'])

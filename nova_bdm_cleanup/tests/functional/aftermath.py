@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stock Nova leaves when an operation on volumes fails half way.
+"""The states that stock Nova leaves when an operation on volumes fails.
 
 An operation is played by Nova alone, with a fault at one point.  What it
 leaves is then given to the plugin and the commands.

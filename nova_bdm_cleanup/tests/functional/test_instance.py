@@ -87,7 +87,7 @@ class InstanceTestCase(base.FunctionalTestCase):
 
 
 class PlaceTest(InstanceTestCase):
-    """Whether the guest is on this host, and on no other one."""
+    """Proofs that the guest is on this host, and on no other one."""
 
     def is_here(self, state: int, reason: int, job: int = 0,
                 migrations: Any = (), written: Any = None) -> bool:
@@ -197,7 +197,7 @@ class PlaceTest(InstanceTestCase):
 
 
 class RowTest(InstanceTestCase):
-    """What a reconnect writes to Nova's row."""
+    """The changes of a reconnect to Nova's row."""
 
     def connect(self, former: Any = FORMER, is_multiattach: bool = False,
                 answer: Any = None) -> dict[str, Any]:

@@ -777,7 +777,7 @@ class NotReconnectedTest(base.TestCase):
 
 
 class PlaceTest(base.TestCase):
-    """Whether the guest is on this host, and whether that matters."""
+    """Proofs that the guest is on this host, and when they are needed."""
 
     def depends(self, look):
         found = mappings.mappings_of(World(look, Policy(), make.NOW))

@@ -411,7 +411,7 @@ class ReconnectTest(ReconnectTestCase):
 
 
 class InterferenceTest(ReconnectTestCase):
-    """What others do during a reconnect."""
+    """Changes by others during a reconnect."""
 
     def test_attachment_that_a_member_deletes_is_made_again(self):
         world = self.begin([SECOND])

@@ -1407,7 +1407,7 @@ class ReconnectTest(CleanerTestCase):
 
 
 class PlaceTest(CleanerTestCase):
-    """Whether the guest is here, and on no other host."""
+    """Proofs that the guest is here, and on no other host."""
 
     def test_it_is_asked_once_while_the_guest_is_on(self):
         world = moved_away(is_here=True)
@@ -1440,6 +1440,19 @@ class PlaceTest(CleanerTestCase):
         world.left_out = {'bdm-1'}
         self.clean(world, store=store)
         self.assertEqual(['new-1'], [*world.attachments])
+
+    def test_journal_keeps_the_proof_once_and_only_where_it_is_needed(self):
+        store = os.path.join(self.tempdir(), 'journal', 'store')
+        world = moved_away(is_here=True)
+        for _ in range(2):
+            self.clean(world, store=store, reconnect=False)
+            world.left_out = {'bdm-1'}
+            self.assertEqual(1, len(self.entries()))
+        # A disk that the guest comes back with needs none.
+        given = world_of([disk(1)], [volume(1)], [
+            record(1, status='reserved', connected=False)], is_here=True)
+        self.assertEqual(frozenset(), self.clean(given, reconnect=False))
+        self.assertEqual([], list(self.entries()))
 
     def test_no_answer_of_the_hypervisor_proves_nothing(self):
         world = moved_away(is_here=True, failing={
