@@ -8,14 +8,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from nova_bdm_cleanup.client import change_command, output
-from nova_bdm_cleanup.client.cloud import plan_file, reboot
+from nova_bdm_cleanup.client.cloud import commands, plan_file, reboot
 from nova_bdm_cleanup.client.cloud.changes import Result, Status
 from nova_bdm_cleanup.client.cloud.findings import CloudFinding
 from nova_bdm_cleanup.client.cloud.inspection import Cloud
 from nova_bdm_cleanup.client.cloud.nova import Nova
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import disks
-from nova_bdm_cleanup.rules.reasons import Remedy
+from nova_bdm_cleanup.rules.reasons import Reason, Remedy
 
 
 class CleanBdm(change_command.ChangeCommand):
@@ -33,6 +33,11 @@ class CleanBdm(change_command.ChangeCommand):
     can remove a mapping, too, and leave the device on the host: this is shown
     as "gone", and the command stops. Servers that an operator must look at
     first, and servers that are locked, are refused.
+
+    Nova refuses everything for a server whose nova-compute ended in an
+    operation. With --reset-state, the state of a server that the audit finds
+    interrupted is set to error before the reboot. This cannot be undone: the
+    operation is given up.
 
     Exit codes: 0 all was cleaned or there is nothing, 5 there is something to
     clean (with --dry-run), 4 some of it was not cleaned, 3 refused, or an API
@@ -65,6 +70,10 @@ class CleanBdm(change_command.ChangeCommand):
             '--locked', action='store_true',
             help='Also reboot servers that their owners have locked')
         parser.add_argument(
+            '--reset-state', action='store_true',
+            help='Set the state of servers whose operation was interrupted to '
+                 'error before, so that Nova reboots them (administrators)')
+        parser.add_argument(
             '--timeout', metavar='<seconds>', type=output.number,
             default=600,
             help='How long to wait for one reboot (default: 600)')
@@ -77,16 +86,18 @@ class CleanBdm(change_command.ChangeCommand):
         plan = plan_file.read_plan(args.plan) if args.plan else ()
         cloud = self.connect(args)
         cloud.cinder.prove_admin()
+        self._locked_too = args.locked
+        self._resets_state = args.reset_state
         todo, known = (
-            self._planned(cloud, plan, args.locked) if args.plan
+            self._planned(cloud, plan) if args.plan
             else self._named(cloud, [
                 cloud.nova.find(name, args.all_projects).id
-                for name in args.servers], args.locked))
+                for name in args.servers]))
         for each in todo[:args.max]:
             self._announce(each, args.stop_again, cloud.nova)
         return self.carry_out(
             args, [reboot.Reboot(cloud, args.timeout, p, args.stop_again,
-                                 args.locked)
+                                 args.locked, args.reset_state)
                    for p in todo], known)
 
     def row(self, result: Result) -> tuple[Any, ...]:
@@ -104,13 +115,17 @@ class CleanBdm(change_command.ChangeCommand):
             yield 'no reboot is needed for that:'
             yield from finding.action.lines
 
-    def _named(self, cloud: Cloud, servers: Sequence[str], locked_too: bool
+    def _look(self, cloud: Cloud, server: str) -> reboot.RebootPreview:
+        return reboot.preview(cloud, server, self._locked_too,
+                              resets_state=self._resets_state)
+
+    def _named(self, cloud: Cloud, servers: Sequence[str]
                ) -> tuple[list[reboot.RebootPreview], list[Result]]:
         """Return reboots and refusals for the servers on the command line."""
         todo: list[reboot.RebootPreview] = []
         known: list[Result] = []
         for server in dict.fromkeys(servers):
-            now = reboot.preview(cloud, server, locked_too)
+            now = self._look(cloud, server)
             if now.refusals:
                 known += _refused(now, now.findings or (now.server,))
             elif now.findings:
@@ -120,8 +135,7 @@ class CleanBdm(change_command.ChangeCommand):
                 self.note('Server %s: there is nothing to clean', server)
         return todo, known
 
-    def _planned(self, cloud: Cloud, plan: Sequence[CloudFinding],
-                 locked_too: bool
+    def _planned(self, cloud: Cloud, plan: Sequence[CloudFinding]
                  ) -> tuple[list[reboot.RebootPreview], list[Result]]:
         """Return the reboots that a plan still needs, and known results."""
         todo: list[reboot.RebootPreview] = []
@@ -135,7 +149,7 @@ class CleanBdm(change_command.ChangeCommand):
         looks = {}
         for server, findings in wanted.items():
             try:
-                looks[server] = reboot.preview(cloud, server, locked_too)
+                looks[server] = self._look(cloud, server)
                 known += looks[server].over(findings)
             except errors.BadInput as exc:
                 known += [Result(i, Status.SKIPPED, str(exc))
@@ -178,6 +192,11 @@ class CleanBdm(change_command.ChangeCommand):
                           disks.effect_of(f))
         if nova is None:
             return
+        if plan.resets_state:
+            self.note('Server %s: its operation (%s) is given up: its state '
+                      'is set to error first, which cannot be undone. What '
+                      'else it has left: %s', server.id, server.task,
+                      commands.explain(Reason.INTERRUPTED))
         self.note('Server %s (%s) is hard-rebooted on %s, whose '
                   'nova-compute must have bdm-cleanup in mode enforce%s',
                   server.id, server.name,

@@ -144,6 +144,8 @@ class ShownDisk:
     def hard_reboot(self) -> str:
         """Return the effect of a hard reboot on it."""
         finding = self.finding
+        if finding.is_of_server or self.seen.server.is_nowhere:
+            return 'is refused'
         if finding.depends_on_root:
             return 'keeps it if it is the root disk, which is not shown'
         without = (', and ' + disks.effect_of(finding)
@@ -185,12 +187,14 @@ class Fact(NamedTuple):
 FACTS = (
     Fact('Device', lambda d: d.finding.device),
     Fact('Volume', lambda d: d.finding.volume_id),
-    Fact('Volume Status', lambda d: d.volume_status),
+    Fact('Volume Status',
+         lambda d: None if d.finding.is_of_server else d.volume_status),
     Fact('Attachment in Nova',
          lambda d: d.finding.bdm.attachment_id if d.finding.bdm else None),
     Fact('Attachment in Cinder',
-         lambda d: ', '.join('%s (%s)' % (a.id, a.status)
-                             for a in d.attachments) or 'none',
+         lambda d: None if d.finding.is_of_server
+         else ', '.join('%s (%s)' % (a.id, a.status)
+                        for a in d.attachments) or 'none',
          'Attachment in Cinder: %s.'),
     Fact('Host', lambda d: d.host),
     Fact('Verdict', lambda d: str(d.finding.reason)),

@@ -97,7 +97,9 @@ def moment(record: Mapping[str, Any],
     """Return a time with its zone; None if absent or in an unknown form."""
     value = optional_text(record, key)
     try:
-        found = datetime.datetime.fromisoformat(value or '')
+        # Python reads the letter of UTC from 3.11 on.
+        found = datetime.datetime.fromisoformat(
+            (value or '').removesuffix('Z'))
     except ValueError:
         return None
     return found if found.tzinfo else found.replace(

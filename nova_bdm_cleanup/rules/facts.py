@@ -459,6 +459,11 @@ class Finding:
         return self.bdm.device_name if self.bdm else None
 
     @property
+    def is_of_server(self) -> bool:
+        """Tell whether it is about the server itself, and no disk of it."""
+        return self.bdm is None and self.attachment is None
+
+    @property
     def is_removal(self) -> bool:
         """Tell whether the rules ask for its removal, withheld or not."""
         return self.action in _REMOVING_ACTIONS

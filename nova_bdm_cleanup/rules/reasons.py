@@ -117,6 +117,8 @@ class Reason(Code):
         'cannot-see-project', levels.WARNING, Remedy.PERSON, True)
     # An attachment of a server that Nova does not know.
     SERVER_GONE = 'server-gone', levels.WARNING, Remedy.RELEASE, True
+    # Nothing carries out the operation of a server any more.
+    INTERRUPTED = 'interrupted', levels.WARNING, Remedy.PERSON, True
     # The volume is in use, but neither Nova nor an attachment names a server.
     VOLUME_UNREFERENCED = (
         'volume-unreferenced', levels.WARNING, Remedy.RELEASE, True)
@@ -199,6 +201,7 @@ class Reason(Code):
 #: The reasons that only the commands find; no log line has them.
 ONLY_IN_CLOUD = frozenset((
     Reason.CANNOT_SEE_PROJECT,
+    Reason.INTERRUPTED,
     Reason.SERVER_GONE,
     Reason.VOLUME_UNREFERENCED,
 ))

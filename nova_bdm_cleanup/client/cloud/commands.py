@@ -11,8 +11,21 @@ from nova_bdm_cleanup.client.cloud.nova import ComputeServer
 _GET_CONNECTOR = 'nova-manage volume_attachment get_connector --json > %s'
 
 
-def clean(server: str | None) -> str:
-    return 'openstack bdm clean %s' % server
+def clean(server: str | None, resets_state: bool = False) -> str:
+    return 'openstack bdm clean %s%s' % (
+        '--reset-state ' if resets_state else '', server)
+
+
+def delete(server: str) -> str:
+    return 'openstack server delete %s' % server
+
+
+def list_events(server: str) -> str:
+    return 'openstack server event list %s' % server
+
+
+def set_error(server: str) -> str:
+    return 'openstack server set --state error %s' % server
 
 
 def explain(reason: str) -> str:

@@ -25,6 +25,8 @@ class CrossCheck:
         #: The servers, with their hosts.
         self._servers: dict[str, str | None] = {}
         self._shelved: set[str] = set()
+        #: Those with a volume and a task, which may have been interrupted.
+        self._with_task: set[str] = set()
         #: Nova's pairs.  Cinder's pairs are the same objects where they
         #: agree: for a whole cloud this saves a quarter of the memory.
         self._claims: dict[Pair, Pair] = {}
@@ -44,6 +46,8 @@ class CrossCheck:
             self._servers[server.id] = server.host
             if server.is_shelved:
                 self._shelved.add(server.id)
+            if server.task_state and server.volumes:
+                self._with_task.add(server.id)
             for volume in server.volumes:
                 pair = (volume, server.id)
                 self._claims[pair] = pair
@@ -85,7 +89,7 @@ class CrossCheck:
             found.update(s for (_, s), times in count.items() if times > 1)
             found.update(pair[1] for name, pair in self._records.items()
                          if not self._is_normal(name, pair))
-            found.update(self._elsewhere)
+            found.update(self._elsewhere, self._with_task)
         named: dict[str, list[str]] = {
             s: [] for s in sorted(
                 self._servers.keys() & found)}

@@ -9,7 +9,11 @@ import dataclasses
 import datetime
 
 from nova_bdm_cleanup.client.cloud import commands
-from nova_bdm_cleanup.client.cloud.inspection import Cloud, Inspection
+from nova_bdm_cleanup.client.cloud.inspection import (
+    Cloud,
+    Inspection,
+    Interruption,
+)
 from nova_bdm_cleanup.rules import disks, facts
 from nova_bdm_cleanup.rules.facts import Finding, Volume
 from nova_bdm_cleanup.rules.reasons import (
@@ -117,6 +121,9 @@ class CloudFinding:
     wait: datetime.timedelta | None = None
     #: The commands for a person to run, if known.
     steps: tuple[str, ...] = ()
+    #: Nova refuses every command before the state of the server is reset: a
+    #: reboot of ``bdm clean`` resets it, or a person does.
+    reset_by: Remedy | None = None
     #: The command's options for the ages of young and stuck.
     options: str = ''
     #: The reader is not an administrator.
@@ -147,7 +154,7 @@ class CloudFinding:
     def is_reconnect(self) -> bool:
         """Return whether a hard reboot reconnects its disk."""
         return self.is_for_reboot and self.reason not in (
-            *REMOVED, Reason.STALE_ATTACHMENT)
+            *REMOVED, Reason.STALE_ATTACHMENT, Reason.INTERRUPTED)
 
     @property
     def is_attachment_over_limit(self) -> bool:
@@ -182,6 +189,7 @@ class CloudFinding:
         commands = self._commands(target)
         if self.is_for_member and (
                 self.needs_look or self.steps or self.may_be_root
+                or self.reset_by
                 or self.withheld is Reason.SERVER_LOCKED
                 or self.remedy is Remedy.RELEASE
                 or self.reason is Reason.CANNOT_SEE_PROJECT):
@@ -191,6 +199,18 @@ class CloudFinding:
         return Instruction(Verb.RUN, commands)
 
     def _commands(self, target: str | None) -> tuple[str, ...]:
+        then = self._commands_then(target)
+        if self.reset_by is None or self.server is None:
+            return then
+        if self.reset_by is Remedy.PERSON:
+            return commands.set_error(self.server), *then
+        if self.remedy is Remedy.CLEAN or self.reason in ENDED_HALF_WAY:
+            then = ()
+        return (commands.clean(self.server, resets_state=True) + self.options,
+                *then)
+
+    def _commands_then(self, target: str | None) -> tuple[str, ...]:
+        """Return the commands once nothing stands in their way."""
         if self.is_for_member and self.server and (
                 self.reason is Reason.SERVER_GONE or self.may_be_root):
             # Only an administrator sees whether it is gone, or the root.
@@ -216,10 +236,12 @@ class CloudFinding:
 def findings_of(seen: Inspection) -> tuple[CloudFinding, ...]:
     """Return all findings at one server."""
     found = [_cloud_finding(f, seen) for f in seen.findings]
+    reset_by = Remedy.CLEAN if seen.is_interrupted else None
     if any(i.stops_a_reboot for i in found):
+        reset_by = reset_by and Remedy.PERSON
         found = [dataclasses.replace(i, instead=Remedy.PERSON)
                  if i.remedy is Remedy.CLEAN else i for i in found]
-    return tuple(found)
+    return tuple(dataclasses.replace(i, reset_by=reset_by) for i in found)
 
 
 def _cloud_finding(finding: Finding, seen: Inspection) -> CloudFinding:
@@ -237,10 +259,12 @@ def _cloud_finding(finding: Finding, seen: Inspection) -> CloudFinding:
     nova = ['server is %s' % server.status]
     if server.task_state:
         nova.append('task: %s' % server.task_state)
-    nova += ['no mapping names it'] if finding.bdm is None else [
-        'mapping %s' % finding.bdm.uuid,
-        'device %s' % (finding.bdm.device_name or 'not shown'),
-        'attachment %s' % (finding.bdm.attachment_id or 'none')]
+    if finding.bdm is not None:
+        nova += ['mapping %s' % finding.bdm.uuid,
+                 'device %s' % (finding.bdm.device_name or 'not shown'),
+                 'attachment %s' % (finding.bdm.attachment_id or 'none')]
+    elif finding.attachment is not None:
+        nova.append('no mapping names it')
     return CloudFinding(
         reason=finding.reason, explanation=explanation,
         server=server.id, server_name=server.name, project=server.project,
@@ -252,17 +276,27 @@ def _cloud_finding(finding: Finding, seen: Inspection) -> CloudFinding:
         needs_look=finding.reason is Reason.LEGACY_ATTACHMENT,
         may_be_root=finding.depends_on_root and finding.reason in DANGLING,
         steps=_steps(finding, seen, volume),
-        sides=sides_of(nova, volume, [
-            a for a in seen.attachments.values()
-            if a.id == finding.attachment_id
-            or finding.volume_id and a.volume_id == finding.volume_id]))
+        sides={'Nova': nova} if finding.is_of_server else sides_of(
+            nova, volume, [
+                a for a in seen.attachments.values()
+                if a.id == finding.attachment_id
+                or finding.volume_id and a.volume_id == finding.volume_id]))
 
 
 def _steps(finding: Finding, seen: Inspection,
            volume: Volume | None) -> tuple[str, ...]:
     """Return the commands that resolve it, if a person must run them."""
     server = seen.server
-    if server.is_shelved:
+    if seen.ends_by_delete:
+        return (
+            *((commands.list_events(server.id),) if server.task_state else ()),
+            # Nova ignores a delete while another one is in progress.
+            *((commands.set_error(server.id),) if server.is_being_deleted
+              else ()), commands.delete(server.id))
+    if seen.interruption is Interruption.POSSIBLE:
+        return (commands.list_events(server.id),
+                commands.set_error(server.id), commands.reboot(server.id))
+    if server.is_shelved and not seen.is_interrupted:
         return ((commands.unshelve(server.id),)
                 if finding.reason in RECONNECTED else ())
     if finding.reason is Reason.ROOT_VOLUME_DANGLING and (
@@ -279,9 +313,13 @@ def _steps(finding: Finding, seen: Inspection,
 
 def _instead(finding: Finding, seen: Inspection) -> Remedy | None:
     """Return the lightest safe remedy, if it is not the usual one."""
+    if seen.ends_by_delete or seen.interruption is Interruption.POSSIBLE:
+        return Remedy.PERSON
+    if finding.reason is Reason.INTERRUPTED:
+        return Remedy.CLEAN
     attachment = finding.attachment
     if (finding.reason is Reason.STALE_ATTACHMENT and attachment
-            and attachment.status == 'reserved' and not attachment.connected
+            and attachment.only_reserves and not seen.is_interrupted
             # The limit is only for reboots.
             and finding.withheld in (None, Reason.OVER_LIMIT)):
         return Remedy.RELEASE

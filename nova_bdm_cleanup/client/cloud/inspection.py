@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 import dataclasses
 import datetime
+import enum
 import functools
 from typing import Callable
 
@@ -34,6 +35,18 @@ from nova_bdm_cleanup.rules.table import first, Row, Table
 _LOOKS = 3
 
 
+class Interruption(enum.Enum):
+    """Whether a task state outlives the operation that has set it.
+
+    Nova leaves it for ever where nova-compute ends in the middle.
+    """
+
+    #: The plugin says so.
+    CERTAIN = 'certain'
+    #: It is old, and nothing says so.
+    POSSIBLE = 'possible'
+
+
 @dataclasses.dataclass(frozen=True)
 class Inspection:
     """The state of one server in both APIs."""
@@ -44,6 +57,20 @@ class Inspection:
     attachments: Mapping[str, facts.Attachment]
     #: None: the server is not locked.
     lock: Lock | None = None
+    #: None: an operation on it is in progress, or none is.
+    interruption: Interruption | None = None
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Return whether a reset of its state and a reboot end its task."""
+        return (self.interruption is Interruption.CERTAIN
+                and not self.ends_by_delete)
+
+    @property
+    def ends_by_delete(self) -> bool:
+        """Return whether Nova ends its state by a delete only, if at all."""
+        return self.server.is_lost or self.interruption is not None and (
+            self.server.is_nowhere or self.server.is_being_deleted)
 
     @property
     def findings(self) -> tuple[facts.Finding, ...]:
@@ -140,6 +167,12 @@ class Cloud:
             return None
         bdms = tuple(_with_legacy(b, server, volumes) for b in bdms)
         lock = nova.lock(server)
+        interruption = (self._interruption(server) if disks and settled
+                        else None)
+        shown = server
+        if interruption is Interruption.CERTAIN:
+            # Its disks are judged for the reboot after the reset.
+            server = server.reset()
         snapshot = facts.Snapshot(
             server=facts.Server(
                 uuid=server.id, project=server.project,
@@ -159,9 +192,20 @@ class Cloud:
         plan = facts.Plan(tuple(
             in_context(ContextFacts(
                 f, server, settled, volumes.get(f.volume_id or ''),
-                by_id.get(f.attachment_id or ''), policy, now))
-            for f in plan.findings))
-        return Inspection(server, plan, volumes, by_id, lock)
+                by_id.get(f.attachment_id or ''), policy, now,
+                interruption, shown.task))
+            for f in (*([Finding(Reason.OPERATION_IN_FLIGHT, '')]
+                        if interruption else ()), *plan.findings)))
+        return Inspection(shown, plan, volumes, by_id, lock, interruption)
+
+    def _interruption(self, server: ComputeServer) -> Interruption | None:
+        if not server.task_state:
+            return None
+        # What is on no host is not seen when a nova-compute starts.
+        if not server.is_nowhere and self.nova.was_interrupted(server):
+            return Interruption.CERTAIN
+        return Interruption.POSSIBLE if self.policy.is_stuck(
+            server.updated_at, self.now()) else None
 
     def _check_project(self, server: ComputeServer) -> None:
         """Refuse the wrong project: Cinder silently hides attachments."""
@@ -253,6 +297,43 @@ CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
         Shown(),
         '{it.finding.explanation}'),
 
+    Row('is of a server in ``ERROR`` or ``ACTIVE``, without a task state, '
+        'that no host has',
+        lambda c: c.server.is_lost,
+        Shown(is_decided_later=True),
+        'the server is {it.server.status}, and no host has it: its create '
+        'failed, or its state was reset. Only its delete ends that'),
+
+    Row('is that the server has a task state, and that the nova-compute of '
+        'its host has been started since: an event of the last action says '
+        'that nothing carries it out',
+        lambda c: c.finding.is_of_server
+        and c.interruption is Interruption.CERTAIN,
+        Shown(Reason.INTERRUPTED),
+        'nova-compute ended in an operation on the server ({it.task}), and '
+        'nothing goes on with it. Nova refuses all others until the state of '
+        'the server is reset'),
+
+    Row('is of a server that no host has, or that is being deleted; nothing '
+        'of it has changed for ``--stuck-after``',
+        lambda c: c.interruption is Interruption.POSSIBLE
+        and (c.server.is_nowhere or c.server.is_being_deleted),
+        Shown(Reason.INTERRUPTED, is_decided_later=True),
+        'an operation on the server ({it.task}) may have been interrupted: '
+        'nothing of the server has changed for --stuck-after. It was if one '
+        'of its events has no end, and the service that began it has been '
+        'started since. Then only its delete ends that'),
+
+    # Without the plugin on its host.
+    Row('is of a server with a task state, of which nothing has changed for '
+        '``--stuck-after``, and no event says that nothing carries it out',
+        lambda c: c.interruption is Interruption.POSSIBLE,
+        Shown(Reason.INTERRUPTED, is_decided_later=True),
+        'an operation on the server ({it.task}) may have been interrupted: '
+        'nothing of the server has changed for --stuck-after. It was if one '
+        'of its events has no end, and the service that began it has been '
+        'started since. Then the reset of its state and a reboot end that'),
+
     Row('is of a server with an operation in progress',
         lambda c: c.server.is_busy or not c.is_settled,
         Shown(Reason.OPERATION_IN_FLIGHT, is_decided_later=True),
@@ -298,7 +379,8 @@ CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
     # The API does not show whether Nova has connected the disk.
     Row('is ``reserved-only``, or ``half-moved`` while its volume is '
         '``reserved`` or ``attaching``, for less than ``--stuck-after``',
-        lambda c: c.is_half_attached and not c.is_stuck,
+        lambda c: c.is_half_attached and not c.is_stuck
+        and not c.interruption,
         Shown(Reason.OPERATION_IN_FLIGHT, is_decided_later=True),
         'its attachment is not complete, for less than --stuck-after'),
 
@@ -340,6 +422,9 @@ class ContextFacts:
     attachment: facts.Attachment | None
     policy: facts.Policy
     now: datetime.datetime
+    interruption: Interruption | None = None
+    #: The task of the server, or its status without one.
+    task: str = ''
 
     @property
     def is_stuck(self) -> bool:

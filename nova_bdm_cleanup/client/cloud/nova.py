@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 import dataclasses
+import datetime
 import re
 from typing import Any
 
@@ -33,6 +34,12 @@ _UNKNOWN = 'UNKNOWN'
 #: The actions of Nova that start a guest on its host.
 _STARTS = ('reboot', 'start')
 
+#: What ``openstack server set --state`` sets; a create fails to the first.
+_RESET = ('ERROR', 'ACTIVE')
+
+#: The actions that begin no operation.
+_LOCKS = ('lock', 'unlock')
+
 
 @dataclasses.dataclass(frozen=True)
 class ComputeServer:
@@ -54,6 +61,11 @@ class ComputeServer:
     #: Whether nova-compute of its host runs; None without the admin role.  It
     #: may change at any time.
     host_status: str | None = dataclasses.field(default=None, compare=False)
+    #: No host has it; every user is shown that.
+    is_nowhere: bool = False
+    #: When anything of it was changed last.
+    updated_at: datetime.datetime | None = dataclasses.field(
+        default=None, compare=False)
 
     @property
     def is_unknown(self) -> bool:
@@ -64,6 +76,23 @@ class ComputeServer:
     def is_shelved(self) -> bool:
         """Return whether no host has it; its volumes are only reserved."""
         return self.status == 'SHELVED_OFFLOADED'
+
+    def reset(self) -> ComputeServer:
+        """Return it as it is after its state has been set to error."""
+        return dataclasses.replace(self, status='ERROR', task_state=None)
+
+    @property
+    def is_lost(self) -> bool:
+        """Return whether no host has it, and none ever will.
+
+        Nova refuses all but its delete, or fails half way.
+        """
+        return (self.is_nowhere and not self.task_state
+                and self.status in _RESET)
+
+    @property
+    def is_being_deleted(self) -> bool:
+        return self.task_state in ('deleting', 'soft-deleting')
 
     @property
     def task(self) -> str:
@@ -256,6 +285,21 @@ class Nova:
             answers.optional_text(r, 'start_time') or '-')
             for r in answers.records(body, 'instanceActions')]
 
+    def was_interrupted(self, server: ComputeServer) -> bool:
+        """Return whether nothing carries out the task of a server any more.
+
+        The plugin records it when nova-compute starts.  What begins on the
+        server later is a newer action, or another event.
+        """
+        for action in self.actions(server.id):
+            if action.name not in _LOCKS:
+                # The newest one is first.
+                names = [answers.text(record, 'event') for record
+                         in self._events(server.id, action)]
+                return names[:1] == [
+                    action_events.interrupted(server.task_state or '')]
+        return False
+
     def lock(self, server: ComputeServer) -> Lock | None:
         """Return the lock of a server; None: it is not locked.
 
@@ -313,6 +357,11 @@ class Nova:
         """Ask for a hard reboot; it is not over when this returns."""
         self._api.post('/servers/%s/action' % quoted(server_id),
                        {'reboot': {'type': 'HARD'}})
+
+    def set_error(self, server_id: str) -> None:
+        """Set the state of a server to error; it has no task then."""
+        self._api.post('/servers/%s/action' % quoted(server_id),
+                       {'os-resetState': {'state': 'error'}})
 
     def stop(self, server_id: str) -> None:
         """Ask for a stop; it is not over when this returns."""
@@ -374,6 +423,8 @@ def _server(record: Mapping[str, Any]) -> ComputeServer:
         locked=record.get('locked') is True,
         locked_reason=answers.optional_text(record, 'locked_reason'),
         host_status=answers.optional_text(record, 'host_status'),
+        is_nowhere=record.get('hostId') == '',
+        updated_at=answers.moment(record, 'updated'),
         volume_backed=not record.get('image'),
         root_device=answers.optional_text(
             record, 'OS-EXT-SRV-ATTR:root_device_name'),

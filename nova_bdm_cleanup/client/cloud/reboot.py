@@ -33,8 +33,11 @@ _LOOKED_AT = 5
 class RebootPreview:
     """The changes that a hard reboot would make, and the objections."""
 
-    def __init__(self, seen: inspection.Inspection) -> None:
+    def __init__(self, seen: inspection.Inspection,
+                 resets_state: bool = False) -> None:
         self.server = server = seen.server
+        #: The state of the server is reset before.
+        self.resets_state = seen.is_interrupted
         findings = findings_of(seen)
         #: The findings that it ends, by a removal or a reconnect.
         self.findings = [i for i in findings if i.is_for_reboot]
@@ -52,16 +55,21 @@ class RebootPreview:
                 key=lambda f: f.reason is not Reason.HEALTHY)}
         #: Why it must not be done; empty: it may.
         self.refusals: list[str] = []
-        if server.is_busy:
+        if seen.is_interrupted and not resets_state:
+            self.refusals.append(
+                'an operation on it was interrupted (%s); give --reset-state '
+                'to set its state to error and reboot it' % server.task)
+        elif server.is_busy and not seen.is_interrupted:
             self.refusals.append(
                 'an operation on it is in progress (%s)' % server.task)
-        elif server.status not in _REBOOTABLE:
+        elif server.is_nowhere or (server.status not in _REBOOTABLE
+                                   and not seen.is_interrupted):
             self.refusals.append(
-                'a server that is %s cannot be hard-rebooted%s' % (
+                'a server that is %s%s cannot be hard-rebooted%s' % (
                     server.status,
-                    '; no host has it, so "openstack bdm release" may '
-                    'release its stale attachments' if server.is_shelved
-                    else ''))
+                    ' and on no host' if server.is_nowhere else '',
+                    '; "openstack bdm release" may release its stale '
+                    'attachments' if server.is_shelved else ''))
         elif self.findings and server.host_status in _NOT_UP:
             self.refusals.append(
                 'nova-compute of its host %s is %s, and would reboot it only '
@@ -122,17 +130,21 @@ class RebootPreview:
         keys = {i.key for i in known}
         for key, found in today.items():
             if key not in keys:
-                return 'a reboot would also %s volume %s (%s)' % (
-                    'reconnect' if found.is_reconnect else 'remove',
-                    found.volume, found.reason)
+                return 'a reboot would also %s (%s)' % (
+                    'reset the state of the server'
+                    if found.reason is Reason.INTERRUPTED else '%s volume %s'
+                    % ('reconnect' if found.is_reconnect else 'remove',
+                       found.volume), found.reason)
         return ''
 
 
 def preview(cloud: inspection.Cloud, server_id: str, locked_too: bool = False,
-            closely: bool = False) -> RebootPreview:
+            closely: bool = False, resets_state: bool = False
+            ) -> RebootPreview:
     """Return the preview of a hard reboot of a server.
 
     :param locked_too: a lock of the owner does not count
+    :param resets_state: the state of an interrupted server is reset before
     :param closely: an earlier inspection found something
     :raises BadInput: when there is no such server
     :raises ApiError: when the server cannot be inspected
@@ -141,7 +153,7 @@ def preview(cloud: inspection.Cloud, server_id: str, locked_too: bool = False,
                          heeds_owners_lock=not locked_too)
     if seen is None:
         raise errors.BadInput('server %s does not exist' % server_id)
-    return RebootPreview(seen)
+    return RebootPreview(seen, resets_state)
 
 
 def last_plugin_event(nova: Nova, server: ComputeServer) -> str:
@@ -185,6 +197,10 @@ class RebootRecord:
         :param left: the verdict on what is still there; None: it is gone
         :param status: the state of the server, if it is not as expected
         """
+        if finding.reason is Reason.INTERRUPTED and not left:
+            return Result(finding, Status.DONE, status
+                          and 'the server is %s now' % status,
+                          is_well=not status, joint=', but ')
         if self.of(Kind.RECONNECTED, finding):
             return Result(finding, Status.RECONNECTED, status
                           and 'the server is %s now' % status,
@@ -225,11 +241,13 @@ class Reboot(Change):
     :param shown: the preview that the operator was shown
     :param stop_again: stop the server after it, as it was stopped before
     :param locked_too: the operator wants locked servers rebooted, too
+    :param resets_state: and those that were interrupted
     """
 
     def __init__(self, cloud: inspection.Cloud, timeout: float,
                  shown: RebootPreview, stop_again: bool,
-                 locked_too: bool = False) -> None:
+                 locked_too: bool = False, resets_state: bool = False
+                 ) -> None:
         self.subjects = shown.findings
         self.advice = '; see openstack bdm show %s' % shown.server.id
         self._cloud = cloud
@@ -241,6 +259,7 @@ class Reboot(Change):
         self._earlier: frozenset[str] = frozenset()
         self._stop_again = stop_again
         self._locked_too = locked_too
+        self._resets_state = resets_state
 
     def check(self) -> list[Result]:
         try:
@@ -265,7 +284,15 @@ class Reboot(Change):
     def make(self) -> list[Result]:
         server, nova = self._now.server, self._cloud.nova
         stops = self._stop_again and server.status == 'SHUTOFF'
-        nova.reboot_hard(server.id)
+        if self._now.resets_state:
+            nova.set_error(server.id)
+        try:
+            nova.reboot_hard(server.id)
+        except (errors.Refused, errors.Conflict, errors.NotFound) as exc:
+            if not self._now.resets_state:
+                raise
+            raise errors.Unanswered(
+                'the state of the server is error now, and %s' % exc) from exc
         try:
             status = self._wait(server, 'hard reboot')
             if stops and status == 'ACTIVE':
@@ -285,7 +312,7 @@ class Reboot(Change):
 
     def _preview(self) -> RebootPreview:
         return preview(self._cloud, self._shown.server.id, self._locked_too,
-                       closely=True)
+                       closely=True, resets_state=self._resets_state)
 
     def _read_record(self) -> RebootRecord:
         """Read what the plugin has recorded."""

@@ -387,6 +387,8 @@ class GeneratorTestCase(aftermath.AftermathTestCase):
             return None
         names = {volume: name for name, volume in self.roles().items()}
         for row in shown:
+            if row['Volume'] is None:
+                continue
             disk = after.disks[names[row['Volume']]]
             said = row['Hard Reboot'].startswith('removes the mapping')
             if said != (disk.row is None) and row['Attachment in Nova']:

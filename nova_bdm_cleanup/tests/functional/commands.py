@@ -136,7 +136,8 @@ class CommandTestCase(scenario.ScenarioTestCase):
                 continue
             if tool == 'openstack':
                 self.assertEqual('server', subject)
-                getattr(self.cloud, verb)(SimpleNamespace(id=arguments[-1]))
+                self.run_server_command(
+                    verb, SimpleNamespace(id=arguments[-1]))
                 continue
             self.assertEqual(['nova-manage', 'volume_attachment'],
                              [tool, subject])
@@ -149,6 +150,18 @@ class CommandTestCase(scenario.ScenarioTestCase):
                 self.assertEqual(0, getattr(
                     manage.VolumeAttachmentCommands(), verb)(
                         *arguments, path))
+
+    def run_server_command(self, verb: str, server: Any) -> None:
+        """Run a command of ``openstack server``."""
+        if verb == 'event':
+            self.cloud.request('GET', f'/servers/{server.id}'
+                                      '/os-instance-actions')
+        elif verb == 'set':
+            self.cloud.request(
+                'POST', f'/servers/{server.id}/action',
+                {'os-resetState': {'state': 'error'}}, by=self.cloud.admin)
+        else:
+            getattr(self.cloud, verb)(server)
 
     def run_all_actions(self, server: fixture.Server,
                         host: str = 'compute1') -> None:

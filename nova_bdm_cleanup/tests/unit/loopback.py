@@ -74,6 +74,8 @@ class LoopbackCloud:
         self.reboot_events: dict[str, list[str]] = {}
         #: The actions of each server besides swaps, the newest first.
         self.actions: dict[str, list[dict[str, Any]]] = {}
+        #: The names of their events, the newest first, by request.
+        self.action_events: dict[str, list[str]] = {}
         #: Hosts that run nova-compute.
         self.hosts = ['compute1', 'compute2']
         self.silent_hosts: list[str] = []
@@ -300,6 +302,9 @@ class LoopbackCloud:
         if rest == 'action':
             if 'reboot' in request.body:
                 self.record(server_id, 'reboot')
+            if 'os-resetState' in request.body:
+                server.update({'status': 'ERROR',
+                               'OS-EXT-STS:task_state': None})
             return 202, None
         if rest.startswith('os-instance-actions'):
             return self._actions(server_id, rest)
@@ -324,7 +329,10 @@ class LoopbackCloud:
         if number:
             return 200, {'instanceAction': {'events': swaps[int(number)]}}
         if '/' in rest:
-            return 200, {'instanceAction': {'events': []}}
+            return 200, {'instanceAction': {'events': [
+                {'event': name, 'result': None}
+                for name in self.action_events.get(
+                    rest.partition('/')[2], ())]}}
         return 200, {'instanceActions': [
             *self.actions.get(server_id, ()),
             {'action': 'reboot', 'request_id': 'req-reboot',
@@ -334,13 +342,25 @@ class LoopbackCloud:
               for n in range(len(swaps)))]}
 
     def record(self, server_id: str, action: str, project: str = 'own',
-               user: str = 'someone') -> None:
-        """Record an action of a server."""
+               user: str = 'someone', events: Iterable[str] = ()) -> None:
+        """Record an action of a server.
+
+        :param events: their names, the newest first
+        """
         found = self.actions.setdefault(server_id, [])
+        request = 'req-%s-%d' % (action, len(found) + 1)
+        self.action_events[request] = list(events)
         found.insert(0, {
             'action': action, 'start_time': _stamp(datetime.timedelta()),
-            'request_id': 'req-%s-%d' % (action, len(found) + 1),
-            'project_id': project, 'user_id': user})
+            'request_id': request, 'project_id': project, 'user_id': user})
+
+    def interrupt(self, server_id: str, action: str = 'shelve',
+                  task: str = 'shelving') -> None:
+        """Have nova-compute end in an operation, and start again."""
+        self.servers[server_id]['OS-EXT-STS:task_state'] = task
+        self.record(server_id, action, events=(
+            'bdm_cleanup interrupted ' + task,
+            'compute_%s_instance' % action))
 
     def _server(self, server: dict[str, Any],
                 admin: bool = True) -> dict[str, Any]:

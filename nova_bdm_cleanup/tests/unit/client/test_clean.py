@@ -23,6 +23,8 @@ class CleanCase(commandcase.CommandCase):
     def reboot(self, *, heals: bool = True, status: str = 'ACTIVE') -> None:
         """Have a hard reboot do what the plugin would do."""
         def reboot() -> None:
+            if 'os-resetState' in self.cloud.requests[-1].body:
+                return
             server = self.cloud.requests[-1].path.split('/')[2]
             self.cloud.servers[server]['status'] = status
             if heals:
@@ -79,6 +81,33 @@ class CleanBdmTest(CleanCase):
         self.assertEqual([{'reboot': {'type': 'HARD'}}], [
             r.body for r in self.cloud.requests
             if r.method == 'POST' and r.path.endswith('action')])
+
+    def test_interrupted_server_is_shown_and_reset(self) -> None:
+        self.break_volume()
+        self.cloud.interrupt(self.alpha)
+        self.assert_results(
+            ExitCode.REFUSED, ['refused: an operation on it was interrupted '
+                               '(shelving); give --reset-state to set its '
+                               'state to error and reboot it'] * 2,
+            'clean', 'alpha', '--yes')
+        code, _ = self.bdm('clean', 'alpha', '--reset-state', '--dry-run')
+        self.assertEqual(ExitCode.FINDINGS, code)
+        self.assertIn('its operation (shelving) is given up: its state is '
+                      'set to error first, which cannot be undone',
+                      self.log.output)
+        self.assertIn('interrupted', self.stderr.getvalue())
+        self.assertEqual(0, self.cloud.asked('POST .*/action'))
+        self.reboot()
+        self.assert_results(ExitCode.OK, ['done', 'removed'], 'clean',
+                            'alpha', '--reset-state', '--yes')
+
+    def test_plan_of_an_interrupted_server_is_carried_out(self) -> None:
+        self.break_volume()
+        self.cloud.interrupt(self.alpha)
+        plan = self.plan()
+        self.reboot()
+        self.assert_results(ExitCode.OK, ['done', 'removed'], 'clean',
+                            '--plan', plan, '--reset-state', '--yes')
 
     def test_only_yes_means_yes(self) -> None:
         self.break_volume()

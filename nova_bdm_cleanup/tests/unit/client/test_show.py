@@ -121,6 +121,20 @@ class ShowBdmTest(commandcase.CommandCase):
         self.assertEqual((ExitCode.OK, 'keeps it', True),
                          (code, row['Hard Reboot'], row['Connects']))
 
+    def test_interrupted_operation_has_a_row(self) -> None:
+        self.cloud.interrupt(self.alpha)
+        code, rows = self.bdm('show', 'alpha')
+        self.assertEqual(ExitCode.FINDINGS, code)
+        row = rows[0]
+        self.assertEqual(
+            ('interrupted', 'is refused', None, None, None,
+             'openstack bdm clean --reset-state ' + self.alpha),
+            (row['Verdict'], row['Hard Reboot'], row['Volume'],
+             row['Volume Status'], row['Attachment in Cinder'],
+             row['Action']))
+        self.assertEqual('healthy', rows[1]['Verdict'])
+        self.assertIn('A hard reboot is refused.', self.table('show', 'alpha'))
+
     def test_server_of_another_project_needs_its_id(self) -> None:
         foreign = self.cloud.server('foreign', 'other')
         self.cloud.attach(foreign, 'foreign')

@@ -58,6 +58,7 @@ class FieldsTest(base.TestCase):
         for value, moment in (
                 ('2026-03-01T12:00:00.000000', noon),
                 ('2026-03-01T13:00:00+01:00', noon),
+                ('2026-03-01T12:00:00Z', noon),
                 ('yesterday', None), ('', None), (None, None)):
             found = answers.moment({'updated_at': value}, 'updated_at')
             self.assertEqual(moment, found)

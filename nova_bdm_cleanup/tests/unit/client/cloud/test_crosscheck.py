@@ -52,6 +52,16 @@ class CrossCheckTest(base.TestCase):
         self.assertEqual(['s3'], self.suspects())
         self.assertEqual(['s1', 's2', 's3'], self.suspects(thorough=True))
 
+    def test_task_may_have_been_interrupted(self) -> None:
+        for name, volumes in (('s1', ('v1',)), ('s2', ())):
+            self.books.add_servers([dataclasses.replace(
+                server(name, *volumes), task_state='shelving')])
+        self.books.add_servers([server('s3', 'v3')])
+        for volume, name in (('v1', 's1'), ('v3', 's3')):
+            self.fill(**{volume: 'in-use'})
+            self.attach(volume, name)
+        self.assertEqual(['s1'], self.suspects())
+
     def test_claim_that_cinder_does_not_share(self) -> None:
         states: dict[str, dict[str, Any]] = {
             'none': {}, 'reserved': {'status': 'reserved'},

@@ -192,6 +192,140 @@ class InspectionTest(InspectionCase):
             self.assertRaises(errors.Unanswered, self.inspect)
 
 
+class InterruptionTest(InspectionCase):
+    """A task state that outlives its operation."""
+
+    def shown(self) -> list[tuple[str, str]]:
+        """Return reason and action of each finding."""
+        seen = self.inspect()
+        return [(str(i.reason), str(i.action))
+                for i in findings.findings_of(seen)]
+
+    def alter(self, age: datetime.timedelta = MINUTE, **fields: Any) -> None:
+        """Change the server; of its task, host and change there are short
+        names.
+        """
+        self.cloud.servers[self.alpha].update({
+            {'task': 'OS-EXT-STS:task_state'}.get(name, name): value
+            for name, value in fields.items()},
+            updated=loopback._stamp(age) + 'Z')
+
+    @property
+    def clean(self) -> str:
+        return 'openstack bdm clean --reset-state ' + self.alpha
+
+    def test_event_of_the_plugin_proves_it(self) -> None:
+        self.alter()
+        self.cloud.interrupt(self.alpha)
+        self.assertEqual([('interrupted', self.clean)], self.shown())
+
+    def test_disks_are_judged_for_the_reboot_after_the_reset(self) -> None:
+        self.alter()
+        self.cloud.half_move(self.disk)
+        self.cloud.volumes[self.disk]['updated_at'] = loopback._stamp(MINUTE)
+        self.cloud.interrupt(self.alpha)
+        self.assertEqual(
+            [('interrupted', self.clean), ('half-moved', self.clean)],
+            self.shown())
+
+    def test_what_begins_later_disproves_it(self) -> None:
+        self.alter()
+        self.cloud.interrupt(self.alpha)
+        events = next(iter(self.cloud.action_events.values()))
+        events.insert(0, 'compute_shelve_offload_instance')
+        self.assertEqual([], self.shown())
+        del events[0]
+        self.alter(task='unshelving')
+        self.assertEqual([], self.shown())
+        self.alter(task='shelving')
+        self.cloud.record(self.alpha, 'shelve')
+        self.assertEqual([], self.shown())
+
+    def test_lock_begins_no_operation(self) -> None:
+        self.alter()
+        self.cloud.interrupt(self.alpha)
+        self.cloud.record(self.alpha, 'lock')
+        self.cloud.record(self.alpha, 'unlock')
+        self.assertEqual([('interrupted', self.clean)], self.shown())
+
+    def test_old_task_without_an_event_is_a_question(self) -> None:
+        self.cloud.lose_attachment(self.disk)
+        self.alter(task='shelving')
+        self.assertEqual([('operation-in-flight', 'wait')], self.shown())
+        self.alter(120 * MINUTE)
+        steps = ('look: openstack server event list %s; '
+                 'openstack server set --state error %s; '
+                 'openstack server reboot --hard %s' % ((self.alpha,) * 3))
+        self.assertEqual([('interrupted', steps)] * 2, self.shown())
+        seen = self.inspect()
+        for finding in seen.findings:
+            self.assertIn('may have been interrupted', finding.explanation)
+            self.assertFalse(finding.is_due)
+
+    def test_no_host_means_that_only_a_delete_ends_it(self) -> None:
+        delete = 'openstack server delete ' + self.alpha
+        events = 'openstack server event list ' + self.alpha
+        error = 'openstack server set --state error ' + self.alpha
+        self.cloud.lose_attachment(self.disk)
+        for fields, expected in (
+                # The create failed.
+                ({'status': 'ERROR', 'hostId': ''},
+                 [('volume-available', 'look: ' + delete)]),
+                ({'status': 'ACTIVE', 'hostId': ''},
+                 [('volume-available', 'look: ' + delete)]),
+                ({'status': 'SHELVED_OFFLOADED', 'hostId': '',
+                  'task': 'spawning'},
+                 [('interrupted', 'look: %s; %s' % (events, delete))] * 2),
+                ({'status': 'ERROR', 'hostId': '', 'task': 'deleting'},
+                 [('interrupted', 'look: %s; %s; %s' % (
+                     events, error, delete))] * 2)):
+            self.alter(120 * MINUTE, **{'task': None, **fields})
+            self.assertEqual(expected, self.shown(), fields)
+            for finding in self.inspect().findings:
+                self.assertIn('nly its delete ends that', finding.explanation)
+
+    def test_server_that_is_created_is_no_finding(self) -> None:
+        self.cloud.lose_attachment(self.disk)
+        self.alter(status='BUILD', hostId='', task='scheduling')
+        self.assertEqual([('operation-in-flight', 'wait')], self.shown())
+
+    def test_interrupted_delete_is_no_reason_to_reboot(self) -> None:
+        self.alter()
+        self.cloud.interrupt(self.alpha, 'delete', 'deleting')
+        self.assertEqual([(
+            'interrupted', 'look: openstack server event list %s; '
+            'openstack server set --state error %s; openstack server delete '
+            '%s' % ((self.alpha,) * 3))], self.shown())
+
+    def test_dangling_root_is_for_a_person(self) -> None:
+        self.alter(image='')
+        self.cloud.servers[self.alpha][
+            'OS-EXT-SRV-ATTR:root_device_name'] = '/dev/vdb'
+        self.cloud.lose_volume(self.disk)
+        self.cloud.interrupt(self.alpha)
+        error = 'look: openstack server set --state error ' + self.alpha
+        self.assertEqual(
+            {('interrupted', error + '; openstack bdm show ' + self.alpha),
+             ('root-volume-dangling', '%s; openstack server stop %s; '
+              'openstack bdm explain root-volume-dangling' % (
+                  error, self.alpha))}, set(self.shown()))
+
+    def test_stuck_disk_is_released_after_the_reboot(self) -> None:
+        self.alter()
+        self.cloud.volumes[self.disk]['status'] = 'detaching'
+        self.cloud.interrupt(self.alpha)
+        self.assertEqual(
+            [('interrupted', self.clean),
+             ('stuck', self.clean + '; openstack bdm release '
+              + loopback.uid('attachment of disk'))], self.shown())
+
+    def test_server_without_volumes_is_no_finding(self) -> None:
+        self.cloud.mappings[self.alpha].clear()
+        self.cloud.lose_attachment(self.disk)
+        self.alter(120 * MINUTE, task='shelving')
+        self.assertEqual([], self.shown())
+
+
 class ProjectTest(InspectionCase):
     """The wrong project, to which Cinder silently shows no attachment."""
 

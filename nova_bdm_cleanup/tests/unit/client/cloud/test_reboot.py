@@ -129,6 +129,34 @@ class LookTest(RebootCase):
             {(i.volume, i.reason, i.remedy) for i in plan.findings})
         self.assertEqual([], plan.refusals)
 
+    def test_server_without_a_host_is_refused(self) -> None:
+        why, = self.look(status='ERROR', hostId='').refusals
+        self.assertIn('is ERROR and on no host cannot be hard-rebooted', why)
+
+    def test_interrupted_server_needs_the_option(self) -> None:
+        self.cloud.interrupt(self.alpha)
+        why, = self.look().refusals
+        self.assertIn('interrupted (shelving); give --reset-state', why)
+        plan = reboot.preview(self.seen(), self.alpha, resets_state=True)
+        self.assertEqual(
+            ([], [Reason.INTERRUPTED, Reason.VOLUME_AVAILABLE]),
+            (plan.refusals, [i.reason for i in plan.findings]))
+
+    def test_option_is_for_interrupted_servers_only(self) -> None:
+        self.cloud.servers[self.alpha]['OS-EXT-STS:task_state'] = 'shelving'
+        plan = reboot.preview(self.seen(), self.alpha, resets_state=True)
+        self.assertEqual(['an operation on it is in progress (shelving)'],
+                         plan.refusals)
+
+    def test_reset_that_was_not_shown_is_an_objection(self) -> None:
+        before = self.look()
+        self.cloud.interrupt(self.alpha)
+        now = reboot.preview(self.seen(), self.alpha, resets_state=True)
+        self.assertEqual(
+            'a reboot would also reset the state of the server (interrupted)',
+            now.objection(before.findings, before.findings))
+
+
 class RunTest(RebootCase):
 
     def run_reboot(self, *states: str | None, timeout: float = 600) -> Any:
@@ -157,6 +185,39 @@ class RunTest(RebootCase):
             [('hard reboot of %s, seconds' % self.alpha, 0)],
             self.told[:1])
         self.assertEqual(1, self.cloud.asked('POST'))
+
+    def test_state_is_reset_right_before_the_reboot(self) -> None:
+        self.cloud.interrupt(self.alpha)
+        cloud = self.seen()
+        plan = reboot.preview(cloud, self.alpha, resets_state=True)
+        change = reboot.Reboot(cloud, 600, plan, False, resets_state=True)
+        self.assertEqual([], change.check())
+
+        def begin() -> None:
+            if 'reboot' in self.cloud.requests[-1].body:
+                self.cloud.clean_up(self.alpha)
+                self.cloud.servers[self.alpha]['status'] = 'ACTIVE'
+
+        self.cloud.on('POST .*/action', begin)
+        self.assertEqual(['done', 'removed'],
+                         [str(r) for r in change.make()])
+        self.assertEqual(
+            [{'os-resetState': {'state': 'error'}},
+             {'reboot': {'type': 'HARD'}}],
+            [r.body for r in self.cloud.requests if r.method == 'POST'
+             and r.path.endswith('/action')])
+
+    def test_reboot_refused_after_the_reset_is_unanswered(self) -> None:
+        self.cloud.interrupt(self.alpha)
+        cloud = self.seen()
+        plan = reboot.preview(cloud, self.alpha, resets_state=True)
+        change = reboot.Reboot(cloud, 600, plan, False, resets_state=True)
+        self.assertEqual([], change.check())
+        self.cloud.on('POST .*/action', lambda: (
+            409, {'conflictingRequest': {'message': 'too late'}})
+            if 'reboot' in self.cloud.requests[-1].body else None)
+        exc = self.assertRaises(errors.Unanswered, change.make)
+        self.assertIn('the state of the server is error now', str(exc))
 
     def test_reboot_that_does_not_end_is_unanswered(self) -> None:
         exc = self.assertRaises(
