@@ -319,7 +319,9 @@ def _instead(finding: Finding, seen: Inspection) -> Remedy | None:
         return Remedy.CLEAN
     attachment = finding.attachment
     if (finding.reason is Reason.STALE_ATTACHMENT and attachment
-            and attachment.only_reserves and not seen.is_interrupted
+            and (attachment.only_reserves
+                 or attachment.id in seen.of_other_hosts)
+            and not seen.is_interrupted
             # The limit is only for reboots.
             and finding.withheld in (None, Reason.OVER_LIMIT)):
         return Remedy.RELEASE

@@ -99,11 +99,21 @@ class HeldAttachment(HeldVolume):
 
     @property
     def is_surplus(self) -> bool:
-        """Return whether it is stale beside the one that the server uses."""
-        return (self.is_half_attached and self.other_attached
-                and self.attachment.only_reserves
-                and self.attachment.id in self.holder.stale
+        """Return whether it is stale beside the one that the server uses,
+        and its deletion touches no device that the guest has.
+        """
+        holder = self.holder
+        return (self.unshelved_has_mapping and self.other_attached
+                and (self.attachment.only_reserves
+                     and self.attachment.id in holder.stale
+                     or self.attachment.id in holder.of_other_hosts)
                 and not self.unfinished_neighbours)
+
+    @property
+    def use_of_surplus(self) -> str:
+        return ('only reserves the volume' if self.attachment.only_reserves
+                else 'connects host %s, while no migration of the server is '
+                'open' % self.host)
 
     @property
     def is_unsaved(self) -> bool:
@@ -235,17 +245,18 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
     # A mapping that was never connected, or is no longer.  A failed attach
     # leaves one, and no user misses it.  A failed move of the server leaves
     # one, too, and the server must get its disk back.
-    row('is stale and only reserves the volume, its server uses the volume '
-        'through another attachment, and the volume changed within '
-        '``--grace-period``',
+    row('is stale, and only reserves the volume, or connects another host '
+        'than that of the guest, of which no migration is open; its server '
+        'uses the volume through another attachment, and the volume changed '
+        'within ``--grace-period``',
         lambda a: a.is_surplus and a.wait_for_grace,
         'the attachment is too new: {it.wait_for_grace}'),
 
-    row('is stale and only reserves the volume, and its server uses the '
-        'volume through another attachment: the back end is not called',
+    row('is the same, and the volume did not change since: the back end ends '
+        'the access of the other host, if any',
         lambda a: a.is_surplus,
         'server {it.server.id} uses the volume through another attachment, '
-        'and this one, which no mapping names, only reserves the volume',
+        'and this one, which no mapping names, {it.use_of_surplus}',
         Call.DELETE),
 
     row('is not ``attached``, its server has a mapping of the volume, and '

@@ -91,6 +91,8 @@ class Holder:
     elsewhere: str | None = None
     #: Its attachments that the rules of a reboot call stale.
     stale: frozenset[str] = frozenset()
+    #: Those of them that connect other hosts, and serve nothing there.
+    of_other_hosts: frozenset[str] = frozenset()
     #: The API's view of its mapping, where an attach may hang.
     disk: Disk | None = None
 

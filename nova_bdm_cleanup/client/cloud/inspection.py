@@ -10,7 +10,7 @@ When Nova's answers differ, the server is inspected again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 import dataclasses
 import datetime
 import enum
@@ -59,6 +59,9 @@ class Inspection:
     lock: Lock | None = None
     #: None: an operation on it is in progress, or none is.
     interruption: Interruption | None = None
+    #: The ids of stale attachments that connect other hosts, while the guest
+    #: has the disks by others, and no migration is open.
+    of_other_hosts: frozenset[str] = frozenset()
 
     @property
     def is_interrupted(self) -> bool:
@@ -196,7 +199,26 @@ class Cloud:
                 interruption, shown.task))
             for f in (*([Finding(Reason.OPERATION_IN_FLIGHT, '')]
                         if interruption else ()), *plan.findings)))
-        return Inspection(shown, plan, volumes, by_id, lock, interruption)
+        return Inspection(
+            shown, plan, volumes, by_id, lock, interruption,
+            self._of_other_hosts(shown, plan, {b.volume_id for b in bdms}))
+
+    def _of_other_hosts(self, server: ComputeServer, plan: facts.Plan,
+                        mapped: Collection[str | None]) -> frozenset[str]:
+        # Beside a mapping, only what connects another host is stale.
+        found = frozenset(
+            f.attachment.id for f in plan.findings
+            if f.reason is Reason.STALE_ATTACHMENT and f.attachment
+            and f.attachment.status == 'attached'
+            and f.attachment.volume_id in mapped)
+        if not found or not server.has_guest:
+            return frozenset()
+        try:
+            return (frozenset() if self.nova.is_migrated(server.id)
+                    else found)
+        except errors.Forbidden:
+            # Nova tells administrators only.
+            return frozenset()
 
     def _interruption(self, server: ComputeServer) -> Interruption | None:
         if not server.task_state:
@@ -242,7 +264,7 @@ class _CommandSources:
 
     def guest_is_here(self) -> bool:
         # The node asks the hypervisor.
-        return self.shown.status in ('ACTIVE', 'PAUSED')
+        return self.shown.has_guest
 
     def swaps(self) -> facts.Ending:
         # Nothing of a locked server is removed anyway.

@@ -34,6 +34,10 @@ _UNKNOWN = 'UNKNOWN'
 #: The actions of Nova that start a guest on its host.
 _STARTS = ('reboot', 'start')
 
+#: The migrations that are over.
+_ENDED_MIGRATIONS = ('completed', 'done', 'confirmed', 'reverted', 'error',
+                     'failed', 'cancelled')
+
 #: What ``openstack server set --state`` sets; a create fails to the first.
 _RESET = ('ERROR', 'ACTIVE')
 
@@ -76,6 +80,14 @@ class ComputeServer:
     def is_shelved(self) -> bool:
         """Return whether no host has it; its volumes are only reserved."""
         return self.status == 'SHELVED_OFFLOADED'
+
+    @property
+    def has_guest(self) -> bool:
+        """Return whether its guest is taken to be on its host, in memory.
+
+        Only the node asks the hypervisor.
+        """
+        return self.status in ('ACTIVE', 'PAUSED')
 
     def reset(self) -> ComputeServer:
         """Return it as it is after its state has been set to error."""
@@ -272,6 +284,16 @@ class Nova:
                       for event in self._events(server_id, action))
             for action in self.actions(server_id, '2.1')
             if action.name == 'swap_volume'), default=Ending.SUCCESS)
+
+    def is_migrated(self, server_id: str) -> bool:
+        """Return whether a migration of a server is not over.
+
+        :raises Refused: without the admin role
+        """
+        # The newest thousand.
+        body = self._api.get('/os-migrations', {'instance_uuid': server_id})
+        return any(answers.text(r, 'status') not in _ENDED_MIGRATIONS
+                   for r in answers.records(body, 'migrations'))
 
     def actions(self, server_id: str, microversion: str | None = None
                 ) -> list[InstanceAction]:

@@ -174,11 +174,11 @@ class Releaser:
             return self._gone[server_id]
         named = [a.id for a in attachments if a.server_id == server_id]
         if volume.id not in server.volumes:
-            return Holder(server, stale=self._stale(server_id, named))
+            return self._with_stale(Holder(server), named)
         if volume.status not in ('attaching', 'reserved'):
-            # A repair of a mapping leaves one beside the one in use.
-            return Holder(server, stale=self._stale(server_id, named)
-                          if len(named) > 1 else frozenset())
+            # A failed move leaves one beside the one in use.
+            return (self._with_stale(Holder(server), named)
+                    if len(named) > 1 else Holder(server))
         # How far did the attach get?
         disks = [d for d in self._nova.disks(server) or ()
                  if d.volume_id == volume.id]
@@ -197,18 +197,23 @@ class Releaser:
                 elsewhere = host
         return Holder(None, self._nova.has_deleted(server_id), elsewhere)
 
-    def _stale(self, server_id: str, named: list[str]) -> frozenset[str]:
-        """Return the IDs of the stale attachments of a server that exists.
+    def _with_stale(self, holder: Holder, named: list[str]) -> Holder:
+        """Return a server that exists, with its stale attachments.
 
         They include the legacy ones.
         """
-        seen = self._cloud.inspect(server_id, named)
-        return frozenset(
-            f.attachment.id for f in (seen.plan.findings if seen else ())
+        seen = self._cloud.inspect(holder.server.id, named) \
+            if holder.server else None
+        if seen is None:
+            return holder
+        stale = frozenset(
+            f.attachment.id for f in seen.plan.findings
             if f.attachment and f.reason in (
                 Reason.STALE_ATTACHMENT, Reason.LEGACY_ATTACHMENT)
             # The limit of deletions per reboot does not apply here.
             and f.withheld in (None, Reason.OVER_LIMIT))
+        return dataclasses.replace(
+            holder, stale=stale, of_other_hosts=stale & seen.of_other_hosts)
 
 
 class Release(Change):

@@ -29,7 +29,6 @@ NOT_YET = {
     'test_reboot_ends_swap_by_source_of_guest',
     'test_reboot_removes_attachment_of_swap_that_never_connected',
     'test_reboot_removes_disk_that_was_never_attached',
-    'test_release_deletes_attachment_of_other_host',
     'test_second_unshelve_ends_the_first'}
 
 _ATTACHMENT = 'DELETE /attachments/'

@@ -74,7 +74,9 @@ class LoopbackCloud:
         self.reboot_events: dict[str, list[str]] = {}
         #: The actions of each server besides swaps, the newest first.
         self.actions: dict[str, list[dict[str, Any]]] = {}
-        #: The names of their events, the newest first, by request.
+        #: The states of their migrations, by server.
+        self.migrations: dict[str, list[str]] = {}
+        #: The names of the events of actions, the newest first, by request.
         self.action_events: dict[str, list[str]] = {}
         #: Hosts that run nova-compute.
         self.hosts = ['compute1', 'compute2']
@@ -292,6 +294,12 @@ class LoopbackCloud:
                 for s, hosts in (('enabled', self.hosts),
                                  ('UNKNOWN', self.silent_hosts))
                 for h in hosts]}
+        if path == '/os-migrations':
+            if not admin:
+                return 403, {'forbidden': {'message': 'Policy'}}
+            return 200, {'migrations': [
+                {'status': status} for status in self.migrations.get(
+                    request.query['instance_uuid'], ())]}
         server_id, _, rest = path[len('/servers/'):].partition('/')
         server = self.servers.get(server_id)
         if server is None or not admin and server['tenant_id'] != 'own':

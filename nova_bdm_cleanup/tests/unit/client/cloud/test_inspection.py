@@ -326,6 +326,42 @@ class InterruptionTest(InspectionCase):
         self.assertEqual([], self.shown())
 
 
+class OtherHostTest(InspectionCase):
+    """A stale attachment of another host, beside a healthy one here."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.stale = self.cloud.attachment(
+            'of another host', self.alpha, self.disk, host='compute2')
+
+    def action(self) -> str:
+        finding, = findings.findings_of(self.inspect())
+        self.assertEqual(('stale-attachment', self.stale),
+                         (str(finding.reason), finding.attachment))
+        return str(finding.action)
+
+    def test_release_needs_no_outage(self) -> None:
+        self.cloud.migrations[self.alpha] = ['completed', 'error']
+        self.assertEqual('openstack bdm release ' + self.stale, self.action())
+
+    def test_reboot_is_needed_where_the_guest_may_be_there(self) -> None:
+        reboot = 'openstack bdm clean ' + self.alpha
+        self.cloud.migrations[self.alpha] = ['running']
+        self.assertEqual(reboot, self.action())
+        self.cloud.migrations.clear()
+        self.cloud.on('os-migrations', lambda: (
+            403, {'forbidden': {'message': 'Policy'}}))
+        self.assertEqual(reboot, self.action())
+        self.cloud.calm()
+        self.cloud.servers[self.alpha]['status'] = 'ERROR'
+        self.assertEqual(reboot, self.action())
+
+    def test_nova_is_asked_for_migrations_only_then(self) -> None:
+        del self.cloud.attachments[self.stale]
+        self.assertEqual((), self.inspect().findings)
+        self.assertEqual(0, self.cloud.asked('os-migrations'))
+
+
 class ProjectTest(InspectionCase):
     """The wrong project, to which Cinder silently shows no attachment."""
 

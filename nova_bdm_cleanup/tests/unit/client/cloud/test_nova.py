@@ -48,6 +48,17 @@ class ServersTest(base.CloudCase):
                                   for r in self.cloud.requests
                                   if r.path.endswith('/os-instance-actions')])
 
+    def test_migration_is_over_in_known_states_only(self) -> None:
+        for states, expected in (
+                ([], False), (['completed', 'error'], False),
+                (['completed', 'running'], True), (['post-migrating'], True),
+                (['unheard-of'], True)):
+            self.cloud.migrations[self.alpha] = states
+            self.assertEqual(
+                expected, self.nova().is_migrated(self.alpha), states)
+        self.assertRaises(errors.Forbidden,
+                          self.nova('member').is_migrated, self.alpha)
+
     def test_any_other_404_is_no_answer(self) -> None:
         self.cloud.on('GET .*/servers/', lambda: wire.page(404))
         server = ComputeServer(self.alpha, 'alpha', 'ACTIVE')

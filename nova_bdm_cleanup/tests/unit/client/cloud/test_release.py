@@ -223,6 +223,15 @@ class PlanTest(ReleaserCase):
         self.assertEqual([('attachment delete', stale)],
                          self.steps(Target(volume)))
 
+    def test_stale_attachment_of_another_host_is_deleted(self) -> None:
+        stale = self.cloud.attachment('other host', self.alpha, self.disk,
+                                      host='compute2')
+        self.assertEqual([('attachment delete', stale)],
+                         self.steps(Target(self.disk)))
+        self.cloud.migrations[self.alpha] = ['running']
+        self.assertEqual([(None, stale)],
+                         self.steps(Target(self.disk, stale)))
+
     def test_stale_attachments_over_the_limit_are_deleted(self) -> None:
         volumes = [self.cloud.volume('stale-%d' % n, 'reserved')
                    for n in range(10)]

@@ -107,6 +107,10 @@ REFUSALS: tuple[tuple[str, tuple[Attachment, ...], Any, str], ...] = (
       attachment('attaching', server='alive', name='begun')),
      {**HALF, 'status': 'in-use', 'stale': ('record',)},
      'through another attachment'),
+    ('of another host, beside an attachment in order, and too new',
+     (ALIVES, attachment(server='alive', name='good')),
+     {'claimed_by': ('alive',), 'of_other_hosts': ('record',),
+      'age': MINUTE}, 'the attachment is too new'),
     ('half attached, and an attach may be under way', (HALF_ATTACHED,),
      {**HALF, 'age': MINUTE},
      'attached: wait until 2026-11-20 12:59:01 UTC (--stuck-after)'),
@@ -320,6 +324,10 @@ CALLS: tuple[tuple[str, tuple[Attachment, ...], Any, Call, str], ...] = (
      (HALF_ATTACHED, attachment(server='alive', name='good')),
      {**HALF, 'status': 'in-use', 'stale': ('record',)}, Call.DELETE,
      'in-use'),
+    ('of another host, beside an attachment in order',
+     (ALIVES, attachment(server='alive', name='good')),
+     {'claimed_by': ('alive',), 'of_other_hosts': ('record',)}, Call.DELETE,
+     'in-use'),
     ('in use by a server that is gone', (attachment(),), {}, Call.DELETE,
      'available'),
     ('in use by a server that is gone, and the connector is of its host',
@@ -366,6 +374,7 @@ def facts(attachments: tuple[Attachment, ...], status: str = 'in-use',
           connector: held_volumes.Connector = NOT_GIVEN,
           disk: Disk | None = None,
           elsewhere: str | None = None,
+          of_other_hosts: tuple[str, ...] = (),
           **fields: Any) -> held_volumes.HeldVolume:
     """Return the facts for the tables; only server "alive" exists."""
     holders = dict.fromkeys(
@@ -373,7 +382,8 @@ def facts(attachments: tuple[Attachment, ...], status: str = 'in-use',
             is_deleted=True, elsewhere=elsewhere))
     if 'alive' in holders:
         holders['alive'] = Holder(
-            alive, stale=frozenset(stale), disk=disk)
+            alive, stale=frozenset(stale), disk=disk,
+            of_other_hosts=frozenset(of_other_hosts))
     return held_volumes.HeldVolume(
         Volume(id='volume', status=status, updated_at=NOW - age, **fields),
         attachments, holders, tuple(sorted(claimed_by)), connector, Policy(),
