@@ -221,9 +221,9 @@ class Api:
         """
         return self._request('POST', path, success, body=dict(body))
 
-    def delete(self, path: str) -> Any:
+    def delete(self, path: str, success: int = 200) -> Any:
         """Delete something; raises as :meth:`post` does."""
-        return self._request('DELETE', path, 200)
+        return self._request('DELETE', path, success)
 
     def _request(self, method: str, path: str, success: int,
                  **content: Any) -> Any:

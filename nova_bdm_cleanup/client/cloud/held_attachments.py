@@ -333,11 +333,22 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
         lambda a: a.server and a.is_being_detached and a.wait_for_stuck,
         'the volume is being detached: {it.wait_for_stuck}'),
 
+    # Only a detach ends what the guest has given up.  Nova goes on if the
+    # guest does not have the disk.
+    row('is ``attached``, its server has a mapping of the volume, which is '
+        '``detaching`` since a detach that did not succeed; no swap of the '
+        'server is open, and Nova accepts a detach',
+        lambda a: a.server_has_mapping and a.holder.has_failed_detach,
+        'a detach of the volume from server {it.server.id} ended half way, '
+        'and the guest may have given the disk up. Once the volume is in-use '
+        'again, Nova detaches it',
+        Call.DETACH_AGAIN),
+
     row('is ``attached``, its server has a mapping of the volume, which is '
         '``detaching``',
         lambda a: a.server_has_mapping,
-        'the detach failed in Nova, and server {it.server.id} still has the '
-        'disk',
+        'the detach ended half way, and server {it.server.id} still has a '
+        'mapping of the volume',
         Call.ROLL_DETACHING),
 
     row('is ``attached``, its server has no mapping of the volume, which is '

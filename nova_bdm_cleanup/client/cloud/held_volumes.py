@@ -42,6 +42,9 @@ class Call(Code):
     #: The detach ended and did nothing: the volume is in use again.
     ROLL_DETACHING = 'os-roll_detaching'
 
+    #: The same, and Nova detaches the volume once more.
+    DETACH_AGAIN = 'os-roll_detaching, server remove volume'
+
     #: Nothing was ever mapped.
     UNRESERVE = 'os-unreserve'
     DETACH = 'os-detach'
@@ -95,6 +98,8 @@ class Holder:
     of_other_hosts: frozenset[str] = frozenset()
     #: The API's view of its mapping, where an attach may hang.
     disk: Disk | None = None
+    #: Nova began to detach the volume, did not succeed, and may try again.
+    has_failed_detach: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -34,6 +34,12 @@ _UNKNOWN = 'UNKNOWN'
 #: The actions of Nova that start a guest on its host.
 _STARTS = ('reboot', 'start')
 
+#: The states in which Nova accepts a detach, and asks the host for it.
+_DETACHES = ('ACTIVE', 'PAUSED', 'SHUTOFF')
+
+#: The most time between the request for a detach and Cinder's record of it.
+_RECORDED_WITHIN = datetime.timedelta(minutes=1)
+
 #: The migrations that are over.
 _ENDED_MIGRATIONS = ('completed', 'done', 'confirmed', 'reverted', 'error',
                      'failed', 'cancelled')
@@ -139,6 +145,7 @@ class InstanceAction:
     user: str | None
     #: When it began.
     began: str
+    began_at: datetime.datetime | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -280,10 +287,35 @@ class Nova:
         """Return the worst ending of the swaps of a server's volumes."""
         # Later versions give the newest thousand only.
         return max((
-            Ending.of(answers.optional_text(event, 'result')
-                      for event in self._events(server_id, action))
+            self._ending(server_id, action)
             for action in self.actions(server_id, '2.1')
             if action.name == 'swap_volume'), default=Ending.SUCCESS)
+
+    def _ending(self, server_id: str, action: InstanceAction) -> Ending:
+        return Ending.of(answers.optional_text(event, 'result')
+                         for event in self._events(server_id, action))
+
+    def has_failed_detach(self, server: ComputeServer, volume_id: str,
+                          since: datetime.datetime | None) -> bool:
+        """Return whether Nova has begun a detach that did not succeed, and
+        accepts another one.
+
+        An action names no volume.
+
+        :param since: when the volume became ``detaching``
+        """
+        root = spelling.device(server.root_device)
+        if since is None or server.status not in _DETACHES or any(
+                root and spelling.device(disk.device) == root
+                for disk in self.disks(server) or ()
+                if disk.volume_id == volume_id):
+            return False
+        return any(
+            action.name == 'detach_volume' and action.began_at is not None
+            and abs(action.began_at - since) <= _RECORDED_WITHIN
+            and self._ending(server.id, action) is not Ending.SUCCESS
+            for action in self.actions(server.id, '2.1')
+        ) and self.swaps(server.id) is Ending.SUCCESS
 
     def is_migrated(self, server_id: str) -> bool:
         """Return whether a migration of a server is not over.
@@ -304,7 +336,8 @@ class Nova:
             answers.text(r, 'action'), answers.text(r, 'request_id'),
             answers.optional_text(r, 'project_id'),
             answers.optional_text(r, 'user_id'),
-            answers.optional_text(r, 'start_time') or '-')
+            answers.optional_text(r, 'start_time') or '-',
+            answers.moment(r, 'start_time'))
             for r in answers.records(body, 'instanceActions')]
 
     def was_interrupted(self, server: ComputeServer) -> bool:
@@ -379,6 +412,11 @@ class Nova:
         """Ask for a hard reboot; it is not over when this returns."""
         self._api.post('/servers/%s/action' % quoted(server_id),
                        {'reboot': {'type': 'HARD'}})
+
+    def detach(self, server_id: str, volume_id: str) -> None:
+        """Ask for a detach; it is not over when this returns."""
+        self._api.delete('/servers/%s/os-volume_attachments/%s' % (
+            quoted(server_id), quoted(volume_id)), 202)
 
     def set_error(self, server_id: str) -> None:
         """Set the state of a server to error; it has no task then."""

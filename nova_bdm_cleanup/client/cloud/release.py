@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 import dataclasses
 import json
+import time
 from typing import Callable
 
 from nova_bdm_cleanup.client.cloud import inspection, release_steps
 from nova_bdm_cleanup.client.cloud.changes import Change, Result, Status
-from nova_bdm_cleanup.client.cloud.cinder import CloudCinder
 from nova_bdm_cleanup.client.cloud.held_volumes import (
     Call,
     Connector,
@@ -21,6 +21,11 @@ from nova_bdm_cleanup.client.cloud.release_steps import ReleaseStep
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import facts, spelling
 from nova_bdm_cleanup.rules.reasons import Reason
+
+#: How long a detach may take.
+_LIMIT = 120.0
+
+_POLL = 2.0
 
 #: The connector keys by which back ends identify a host.
 _IDENTITIES = ('initiator', 'wwpns', 'nqn', 'ip')
@@ -44,7 +49,7 @@ class Releaser:
     def __init__(self, cloud: inspection.Cloud, connector: Connector,
                  is_same_cloud: bool = False) -> None:
         self._cloud = cloud
-        self._nova = cloud.nova
+        self.nova = cloud.nova
         self.cinder = cloud.cinder
         self._connector = connector
         self._is_same_cloud = is_same_cloud
@@ -61,7 +66,7 @@ class Releaser:
         :raises Refused: when it is not
         """
         self.cinder.prove_admin(is_needed=True)
-        hosts = self._nova.hosts()
+        hosts = self.nova.hosts()
         if hosts.silent:
             raise errors.Refused(
                 'the cells of these compute hosts do not answer, so no '
@@ -137,7 +142,7 @@ class Releaser:
         """
         self._mapped_by = {v: set() for v in volume_ids}
         count = 0
-        for page in self._nova.servers(all_projects=True):
+        for page in self.nova.servers(all_projects=True):
             for server in page:
                 if server.is_unknown:
                     raise errors.Refused(
@@ -167,7 +172,7 @@ class Releaser:
 
     def _holder(self, server_id: str, volume: facts.Volume,
                 attachments: Iterable[facts.Attachment]) -> Holder:
-        server = self._nova.server(server_id)
+        server = self.nova.server(server_id)
         if server is None:
             if server_id not in self._gone:
                 self._gone[server_id] = self._gone_holder(server_id)
@@ -175,12 +180,16 @@ class Releaser:
         named = [a.id for a in attachments if a.server_id == server_id]
         if volume.id not in server.volumes:
             return self._with_stale(Holder(server), named)
+        if volume.status == 'detaching':
+            return Holder(server, has_failed_detach=(
+                self.nova.has_failed_detach(
+                    server, volume.id, volume.updated_at)))
         if volume.status not in ('attaching', 'reserved'):
             # A failed move leaves one beside the one in use.
             return (self._with_stale(Holder(server), named)
                     if len(named) > 1 else Holder(server))
         # How far did the attach get?
-        disks = [d for d in self._nova.disks(server) or ()
+        disks = [d for d in self.nova.disks(server) or ()
                  if d.volume_id == volume.id]
         return Holder(server, disk=disks[0] if len(disks) == 1 else None)
 
@@ -195,7 +204,7 @@ class Releaser:
             if (host and attachment.server_id == server_id
                     and not spelling.is_among(host, self._hosts)):
                 elsewhere = host
-        return Holder(None, self._nova.has_deleted(server_id), elsewhere)
+        return Holder(None, self.nova.has_deleted(server_id), elsewhere)
 
     def _with_stale(self, holder: Holder, named: list[str]) -> Holder:
         """Return a server that exists, with its stale attachments.
@@ -252,7 +261,7 @@ class Release(Change):
 
     def make(self) -> list[Result]:
         if self._step.call is not None:
-            _MAKE[self._step.call](self._cinder, self._step)
+            _MAKE[self._step.call](self._releaser, self._step)
         try:
             return [self._result()]
         except errors.ApiError as exc:
@@ -292,15 +301,15 @@ class Release(Change):
 # How each call is made
 
 
-def _delete(cinder: CloudCinder, step: ReleaseStep) -> None:
-    if not cinder.delete_attachment(step.attachment_id or ''):
+def _delete(releaser: Releaser, step: ReleaseStep) -> None:
+    if not releaser.cinder.delete_attachment(step.attachment_id or ''):
         raise errors.NotFound('the attachment no longer exists')
 
 
-def _complete_and_delete(cinder: CloudCinder, step: ReleaseStep) -> None:
-    cinder.complete_attachment(step.attachment_id or '')
+def _complete_and_delete(releaser: Releaser, step: ReleaseStep) -> None:
+    releaser.cinder.complete_attachment(step.attachment_id or '')
     try:
-        _delete(cinder, step)
+        _delete(releaser, step)
     except (errors.Refused, errors.Conflict) as exc:
         # "Failed" would say that it is unchanged.
         raise errors.Unanswered(
@@ -308,12 +317,35 @@ def _complete_and_delete(cinder: CloudCinder, step: ReleaseStep) -> None:
             exc.status) from exc
 
 
-def _terminate(cinder: CloudCinder, step: ReleaseStep) -> None:
+def _detach_again(releaser: Releaser, step: ReleaseStep) -> None:
+    """Have Nova detach a volume once more, and wait for the end."""
+    cinder = releaser.cinder
+    cinder.act(step.volume, Call.ROLL_DETACHING.value)
+    try:
+        releaser.nova.detach(step.server or '', step.volume)
+    except (errors.Refused, errors.Conflict, errors.NotFound) as exc:
+        # "Failed" would say that the volume is unchanged.
+        raise errors.Unanswered('the volume is in-use again, and %s' % exc,
+                                exc.status) from exc
+    begin = time.monotonic()
+    while True:
+        volume = cinder.volume(step.volume)
+        # Nova sets it before it answers, and undoes it if it fails.
+        if volume is None or volume.status != 'detaching':
+            return
+        if time.monotonic() - begin >= _LIMIT:
+            raise errors.Unanswered('Nova has not detached the volume after '
+                                    '%d s' % _LIMIT)
+        time.sleep(_POLL)
+
+
+def _terminate(releaser: Releaser, step: ReleaseStep) -> None:
     """Have the back end unmap a volume that Cinder has no record for.
 
     No other user may get the volume before it is known to be unmapped: the
     back end could unmap it from that user.
     """
+    cinder = releaser.cinder
     cinder.act(step.volume, 'os-reserve')
     try:
         try:
@@ -335,19 +367,20 @@ def _terminate(cinder: CloudCinder, step: ReleaseStep) -> None:
         raise
 
 
-_MAKE: dict[Call, Callable[[CloudCinder, ReleaseStep], object]] = {
+_MAKE: dict[Call, Callable[[Releaser, ReleaseStep], object]] = {
     Call.DELETE: _delete,
     Call.COMPLETE_AND_DELETE: _complete_and_delete,
-    Call.FORCE_DETACH: lambda cinder, step: cinder.act(
+    Call.FORCE_DETACH: lambda releaser, step: releaser.cinder.act(
         step.volume, Call.FORCE_DETACH.value, {
             'attachment_id': step.attachment_id,
             'connector': step.connector}),
     Call.TERMINATE: _terminate,
-    Call.ROLL_DETACHING: lambda cinder, step: cinder.act(
+    Call.ROLL_DETACHING: lambda releaser, step: releaser.cinder.act(
         step.volume, Call.ROLL_DETACHING.value),
-    Call.UNRESERVE: lambda cinder, step: cinder.act(
+    Call.DETACH_AGAIN: _detach_again,
+    Call.UNRESERVE: lambda releaser, step: releaser.cinder.act(
         step.volume, Call.UNRESERVE.value),
-    Call.DETACH: lambda cinder, step: cinder.act(
+    Call.DETACH: lambda releaser, step: releaser.cinder.act(
         step.volume, Call.DETACH.value, {}),
 }
 

@@ -300,10 +300,16 @@ class LoopbackCloud:
             return 200, {'migrations': [
                 {'status': status} for status in self.migrations.get(
                     request.query['instance_uuid'], ())]}
+        return self._answer_of_server(request)
+
+    def _answer_of_server(self, request: Request) -> tuple[int, Any]:
+        path, admin = request.path, request.is_admins
         server_id, _, rest = path[len('/servers/'):].partition('/')
         server = self.servers.get(server_id)
         if server is None or not admin and server['tenant_id'] != 'own':
             return 404, {'itemNotFound': {'message': 'Instance'}}
+        if request.method == 'DELETE':
+            return 202, None
         if rest == 'os-volume_attachments':
             return 200, {'volumeAttachments': self._list_mappings(
                 server_id, request.headers.get('OpenStack-API-Version'))}
@@ -361,6 +367,15 @@ class LoopbackCloud:
         found.insert(0, {
             'action': action, 'start_time': _stamp(datetime.timedelta()),
             'request_id': request, 'project_id': project, 'user_id': user})
+
+    def fail_detach(self, server_id: str, volume_id: str,
+                    age: datetime.timedelta = _DAY) -> None:
+        """Have a detach end before Cinder deletes the attachment."""
+        self.volumes[volume_id].update(status='detaching',
+                                       updated_at=_stamp(age))
+        self.record(server_id, 'detach_volume',
+                    events=['compute_detach_volume'])
+        self.actions[server_id][0]['start_time'] = _stamp(age)
 
     def interrupt(self, server_id: str, action: str = 'shelve',
                   task: str = 'shelving') -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Any, Callable
 
 from nova_bdm_cleanup.client.cloud.nova import ComputeServer, Disk, mappings_of
@@ -47,6 +48,33 @@ class ServersTest(base.CloudCase):
                 ['compute 2.1'], [r.headers['OpenStack-API-Version']
                                   for r in self.cloud.requests
                                   if r.path.endswith('/os-instance-actions')])
+
+    def test_failed_detach_is_one_that_nova_can_repeat(self) -> None:
+        minute = datetime.timedelta(minutes=1)
+        now = datetime.datetime.now(datetime.timezone.utc)
+        self.cloud.fail_detach(self.alpha, self.disk, 90 * minute)
+
+        def has_failed(age: datetime.timedelta) -> bool:
+            nova = self.nova()
+            return bool(nova.has_failed_detach(
+                nova.server(self.alpha), self.disk, now - age))
+
+        self.assertTrue(has_failed(90 * minute))
+        # The detach of another volume.
+        self.assertFalse(has_failed(60 * minute))
+        server = self.cloud.servers[self.alpha]
+        for fields in ({'status': 'ERROR'}, {
+                'OS-EXT-SRV-ATTR:root_device_name': '/dev/vdb'}):
+            before = dict(server)
+            server.update(fields)
+            self.assertFalse(has_failed(90 * minute), fields)
+            server.update(before)
+        self.cloud.swaps[self.alpha] = [[]]
+        self.assertFalse(has_failed(90 * minute))
+        self.cloud.swaps.clear()
+        self.cloud.on('os-instance-actions/req-detach', lambda: (200, {
+            'instanceAction': {'events': [{'result': 'Success'}]}}))
+        self.assertFalse(has_failed(90 * minute))
 
     def test_migration_is_over_in_known_states_only(self) -> None:
         for states, expected in (

@@ -7,7 +7,10 @@ import datetime
 import functools
 import json
 import os
+from types import SimpleNamespace
 from typing import Any, Callable
+
+import fixtures
 
 from nova_bdm_cleanup.client.cloud import changes, release
 from nova_bdm_cleanup.client.cloud.audit import CloudAudit, Scope
@@ -384,22 +387,88 @@ class RequestsTest(ReleaserCase):
                     'os-terminate_connection': {'connector': connector}})],
             Call.ROLL_DETACHING: [
                 ('POST %s/action' % volume, {'os-roll_detaching': None})],
+            Call.DETACH_AGAIN: [
+                ('POST %s/action' % volume, {'os-roll_detaching': None}),
+                ('DELETE /servers/%s/os-volume_attachments/%s' % (
+                    make.SERVER, self.disk), None)],
             Call.UNRESERVE: [
                 ('POST %s/action' % volume, {'os-unreserve': None})],
             Call.DETACH: [('POST %s/action' % volume, {'os-detach': {}})]}
         self.assertEqual(list(Call), sorted(requests, key=list(Call).index))
         self.cloud.on('POST .*/attachments', lambda: (204, None))
-        self.cloud.on('POST .*/volumes', lambda: (202, None))
+        self.cloud.on('POST .*/volumes|DELETE .*/servers',
+                      lambda: (202, None))
         self.cloud.on('(GET|DELETE) .*/attachments', lambda: (
             200, {'attachments': []}))
         for call, expected in requests.items():
             self.cloud.requests.clear()
-            release._MAKE[call](self.cinder(), ReleaseStep(
+            release._MAKE[call](self.releaser(), ReleaseStep(
                 self.disk, '', call=call, connector=connector,
                 attachment=make.attachment(id=record)))
             self.assertEqual(expected, [
-                (str(r).replace('/volume/v3/own', ''), r.body)
+                ('%s %s' % (r.method, r.path), r.body)
                 for r in self.cloud.requests if r.method != 'GET'], call)
+
+
+class DetachTest(ReleaserCase):
+    """A detach that ended half way."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.time = 0.0
+        self.useFixture(fixtures.MockPatchObject(
+            release, 'time', SimpleNamespace(
+                monotonic=lambda: self.time, sleep=self.sleep)))
+        self.cloud.fail_detach(self.alpha, self.disk)
+        self.record = loopback.uid('attachment of disk')
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+    def detach(self, go_on: Callable[[], object] = lambda: None,
+               answer: Any = None) -> tuple[bool, str]:
+        """Release the volume, and detach it in these steps.
+
+        :param go_on: called at each look at the volume afterwards
+        """
+        def begin() -> Any:
+            if answer:
+                return answer
+            self.cloud.volumes[self.disk]['status'] = 'detaching'
+            self.cloud.on('GET .*/volumes/', go_on)
+            return None
+
+        self.cloud.on('DELETE .*/os-volume_attachments', begin)
+        [result] = self.release(Target(self.disk))
+        return result
+
+    def end(self) -> None:
+        """Free the volume at the third look."""
+        if self.time >= 4:
+            self.cloud.lose_attachment(self.disk)
+
+    def test_it_waits_until_nova_has_detached_the_volume(self) -> None:
+        self.assertEqual((True, 'released: the volume is available'),
+                         self.detach(self.end))
+        self.assertEqual(4, self.time)
+
+    def test_detach_that_fails_again_is_a_failure(self) -> None:
+        self.assertEqual(
+            (False, 'failed: the attachment is still there'),
+            self.detach(lambda: self.cloud.volumes[self.disk].update(
+                status='in-use')))
+
+    def test_detach_that_does_not_end_is_unknown(self) -> None:
+        done, text = self.detach()
+        self.assertFalse(done)
+        self.assertIn('unknown: Nova has not detached the volume after 120 s',
+                      text)
+
+    def test_refused_detach_is_unknown(self) -> None:
+        done, text = self.detach(answer=(409, {
+            'conflictingRequest': {'message': 'locked'}}))
+        self.assertFalse(done)
+        self.assertIn('unknown: the volume is in-use again, and', text)
 
 
 class TerminateTest(ReleaserCase):

@@ -299,6 +299,9 @@ CALLS: tuple[tuple[str, tuple[Attachment, ...], Any, Call, str], ...] = (
     ('detaching, and Nova still has it', (ALIVES,),
      {'status': 'detaching', 'claimed_by': ('alive',)}, Call.ROLL_DETACHING,
      'in-use'),
+    ('detaching, and Nova has not detached it', (ALIVES,),
+     {'status': 'detaching', 'claimed_by': ('alive',),
+      'has_failed_detach': True}, Call.DETACH_AGAIN, 'available'),
     ('detaching, and the server has no mapping', (ALIVES,),
      {'status': 'detaching'}, Call.ROLL_DETACHING, 'in-use'),
     ('detaching, legacy, and the server has no mapping',
@@ -375,6 +378,7 @@ def facts(attachments: tuple[Attachment, ...], status: str = 'in-use',
           disk: Disk | None = None,
           elsewhere: str | None = None,
           of_other_hosts: tuple[str, ...] = (),
+          has_failed_detach: bool = False,
           **fields: Any) -> held_volumes.HeldVolume:
     """Return the facts for the tables; only server "alive" exists."""
     holders = dict.fromkeys(
@@ -383,7 +387,8 @@ def facts(attachments: tuple[Attachment, ...], status: str = 'in-use',
     if 'alive' in holders:
         holders['alive'] = Holder(
             alive, stale=frozenset(stale), disk=disk,
-            of_other_hosts=frozenset(of_other_hosts))
+            of_other_hosts=frozenset(of_other_hosts),
+            has_failed_detach=has_failed_detach)
     return held_volumes.HeldVolume(
         Volume(id='volume', status=status, updated_at=NOW - age, **fields),
         attachments, holders, tuple(sorted(claimed_by)), connector, Policy(),
