@@ -140,8 +140,16 @@ class NovaInstance:
             project=instance.project_id,
             host=self._host,
             is_offloaded=instance.vm_state == vm_states.SHELVED_OFFLOADED,
+            former_host=self._former_host(instance),
             is_locked=(self._trigger.heeds_lock
                        and instance.locked_by == 'admin'))
+
+    def _former_host(self, instance: Any) -> str:
+        """Return the host that it comes from; Nova has checked that it is
+        down.
+        """
+        return (instance.host or '' if self._trigger.mode is Mode.ARRIVE
+                else '')
 
     def _is_here(self, instance: Any) -> bool:
         """Return whether it is on this host, or comes to it."""
@@ -211,6 +219,9 @@ class NovaInstance:
             return True
 
     def guest_is_here(self) -> bool:
+        if self._trigger.mode is Mode.ARRIVE:
+            former = self._instance.host
+            return not former or not self._may_have_left(former)
         driver = self._manager.driver
         if not domains.is_libvirt(driver):
             return False
@@ -220,41 +231,48 @@ class NovaInstance:
             return False
         state, reason = guest._domain.state()
         if state == _SHUTOFF:
-            return reason != _MIGRATED and not self._may_have_left()
+            return reason != _MIGRATED and not self._may_have_left(self.name)
         is_here = state == _RUNNING or state == _PAUSED and reason in (
             _PAUSED_BY_USER, _PAUSED_BY_ERROR)
         return is_here and guest.get_job_info().type not in _JOBS_UNDER_WAY
 
     def left_out(self, proved: Mapping[str, float]) -> frozenset[str]:
+        if self._trigger.mode is Mode.ARRIVE:
+            # The former host has all that the guest has.
+            return frozenset()
         in_guest = domains.serials(self._manager.driver, self._instance)
-        newest = self._newest_move()
+        newest = self._newest_move(self.name)
         since = newest.created_at.timestamp() if newest else 0.0
         return frozenset(
             uuid for uuid, row in self._rows.items()
             if _serial_of(row) not in in_guest
             and proved.get(uuid, 0.0) <= since)
 
-    def _may_have_left(self) -> bool:
-        """Return whether Nova has begun to take the guest to another host
-        since the server last came to this one.
+    def _may_have_left(self, host: str) -> bool:
+        """Return whether Nova has begun to take the guest to a third host
+        since the server last came to a host.
 
         No record tells where the guest is if nova-compute dies in that, and
         the mappings are written while it goes.
         """
-        newest = self._newest_move()
+        newest = self._newest_move(host)
         return newest is not None and spelling.host(
-            newest.dest_compute) != spelling.host(self.name)
+            newest.dest_compute) != spelling.host(host)
 
-    def _newest_move(self) -> Any:
-        """Return the newest record of a move of the guest from or to this
-        host, if any.
+    def _newest_move(self, host: str) -> Any:
+        """Return the newest record of a move of the guest to a host, or from
+        it to a third one, if any.
+
+        Of a guest that is not on this host, this host knows that.
         """
         return max((
             migration for migration in objects.MigrationList.get_by_filters(
                 self._context, {'instance_uuid': self._instance.uuid})
             if migration.migration_type in _LEAVES_RUNNING
+            and spelling.host(migration.dest_compute)
+            != spelling.host(self.name)
             or spelling.host(migration.dest_compute)
-            == spelling.host(self.name)),
+            == spelling.host(host)),
             key=lambda m: m.created_at, default=None)
 
     def is_shutting_down(self) -> bool:

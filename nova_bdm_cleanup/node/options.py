@@ -108,7 +108,9 @@ in starts of servers (``start``) and boots of the host (``host_boot``). Cinder
 then connects the volume to this host once more, and the guest comes back with
 it. An attachment that may serve the guest on another host is deleted only if
 the guest was certainly on this host, with the disk, when the operation began.
-Without it such a disk is only reported.
+With ``move``, an unshelve or an evacuation that failed can be repeated: each
+disk has one attachment before Nova connects it. If this is false, such a disk
+is only reported.
 """),
     cfg.IntOpt(
         'grace_period',

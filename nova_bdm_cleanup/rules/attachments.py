@@ -107,6 +107,15 @@ ATTACHMENTS: Table[Row[AttachmentFacts, Outcome]] = Table(
         'the attachment connects another host, and the mapping on this host '
         'is healthy'),
 
+    # Nova gives the disk another attachment, and deletes only that of the
+    # mapping.
+    Row('connects the former host, in an evacuation',
+        lambda a: a.host and spelling.host(a.host) == spelling.host(
+            a.world.server.former_host),
+        Outcome(Reason.STALE_ATTACHMENT, Action.DELETE),
+        'the attachment connects host {it.host}, which is down, and from '
+        'which the server is evacuated'),
+
     # Deleting it could remove the device of the healthy attachment.
     Row('is a second one beside a healthy one',
         lambda a: True,

@@ -31,6 +31,8 @@ class Server:
     host: str = ''
     #: It is on no host, and its volumes are reserved for it.
     is_offloaded: bool = False
+    #: The host that it is evacuated from, which is down; empty: it is not.
+    former_host: str = ''
     #: An administrator has locked it, as ``nova-manage volume_attachment
     #: refresh`` does while it exchanges attachments.  For the commands
     #: every lock counts, unless an operator says otherwise.
@@ -356,11 +358,16 @@ class Snapshot:
     #: Nova will start the guest by its rows, so that a disk may be
     #: reconnected.
     starts_guest: bool = True
+    #: Nova will connect each disk to this host, by the attachment that the
+    #: mapping names, and start the guest.
+    arrives: bool = False
     #: The attaches of mappings without connection information, by uuid.  The
     #: node is asked only if there are such mappings.
     attaches: Mapping[str, Attach] = dataclasses.field(default_factory=dict)
-    #: The guest was certainly on this host, and on no other one, when the
-    #: operation began.  The node is asked only if a reconnect depends on it.
+    #: The guest was certainly on the host of the server, and on no other one,
+    #: when the operation began.  The node is asked only if a reconnect depends
+    #: on it.  Where the server comes to this host, it is on no host, or at
+    #: most on the former one, which is down.
     guest_is_here: bool = False
     #: The mappings, by uuid, whose disks this guest does not have: a start
     #: has left them out, and another guest of the server may have them.

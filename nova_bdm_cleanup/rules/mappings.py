@@ -168,9 +168,10 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
             Outcome(Reason.HEALTHY),
             'attached, while another server attaches or detaches the volume'),
 
-        Row('its own only reserves the volume, and the server is shelved and '
-            'on no host',
-            lambda m: m.only_reserves and m.world.server.is_offloaded,
+        Row('its own, and all others, only reserve the volume, and the server '
+            'is shelved and on no host',
+            lambda m: m.only_reserves and m.world.server.is_offloaded
+            and all(a.only_reserves for a in m.ours),
             Outcome(Reason.HEALTHY),
             'reserved while the server is shelved'),
 
@@ -372,7 +373,10 @@ class MappingFacts:
         found = ''
         for host, addresses in self._places:
             here = self.world.server.host
-            if here and host and not spelling.is_same_host(host, here):
+            if self.world.server.is_offloaded and self.bdm.attachment_id:
+                found = ('Cinder connects the volume, although the server is '
+                         'shelved, and on no host')
+            elif here and host and not spelling.is_same_host(host, here):
                 found = 'Cinder attaches the volume to host %s' % host
             elif (addresses and self.bdm.addresses
                     and not addresses & self.bdm.addresses):
@@ -602,7 +606,8 @@ class MappingFacts:
     @property
     def depends_on_place(self) -> bool:
         """Tell whether it matters if the guest is certainly on this host."""
-        return self.world.snapshot.starts_guest and (
+        seen = self.world.snapshot
+        return (seen.starts_guest or seen.arrives) and (
             self.row.outcome.action is Action.RECONNECT
             or self.bdm.is_root and self.is_dangling) and (
             bool(self.may_serve_elsewhere)
@@ -652,6 +657,10 @@ class MappingFacts:
         # Its own first, then in the order of their ids.
         ours = sorted(self.ours, key=lambda a: a is not self.own)
         reserved = [a for a in ours if a.only_reserves]
+        if self.world.snapshot.arrives:
+            # Nova deletes what connects another host, or has it connect this
+            # one.
+            return next(iter((*self.may_connect, *reserved)), None)
         if reserved:
             return reserved[0]
         if self.volume.status == 'attaching' and not any(
@@ -689,6 +698,40 @@ class MappingFacts:
         here = self.attached_here
         return [a for a in self.replaced if not a.only_reserves
                 and a.status != 'error_attaching' and a not in here]
+
+    @property
+    def may_connect(self) -> Sequence[facts.Attachment]:
+        """Return the attachments that connect the volume to a host, or may;
+        its own comes first.
+        """
+        return sorted(
+            (a for a in self.ours if not a.only_reserves
+             and a.status != 'error_attaching'),
+            key=lambda a: a is not self.own)
+
+    @property
+    def competing(self) -> Sequence[facts.Attachment]:
+        """Return the attachments of which only one may be left."""
+        return (self.may_connect if self.world.snapshot.arrives
+                else self.attached_here)
+
+    @property
+    def may_serve_third_host(self) -> bool:
+        """Tell whether the attachment that is left may serve the guest on a
+        host that is neither this one nor the former one.
+        """
+        first, seen = self.first, self.world.snapshot
+        return (first is not None and not first.only_reserves
+                and not seen.guest_is_here
+                and spelling.host(self.volume.host_of(first.id))
+                != spelling.host(seen.server.former_host))
+
+    @property
+    def awaits_arrival(self) -> bool:
+        """Tell whether Nova can go on with the attachments as they are."""
+        return (self.world.snapshot.arrives and self.own is not None
+                and self.ours == [self.own]
+                and (self.own.only_reserves or self.own.status == 'attached'))
 
     # Words
 
@@ -784,15 +827,23 @@ RECONNECTS: Table[Row[MappingFacts, Outcome]] = Table(
     ('A disk to reconnect by the tables above', 'Outcome'), (
 
     Row('in an operation in which Nova does not start the guest',
-        lambda m: not m.world.snapshot.starts_guest,
+        lambda m: not (m.world.snapshot.starts_guest
+                       or m.world.snapshot.arrives),
         Outcome(_ITS_OWN),
         'Nova does not start the guest'),
 
-    # It gets new attachments when it is unshelved.
-    Row('is of a server that is shelved and on no host',
-        lambda m: m.world.server.is_offloaded,
+    # It is reconnected when it is unshelved.
+    Row('is of a server that is shelved and on no host, and not unshelved now',
+        lambda m: m.world.server.is_offloaded
+        and not m.world.snapshot.arrives,
         Outcome(_ITS_OWN),
         'the server is shelved, and on no host'),
+
+    Row('in an unshelve or an evacuation: its own attachment is the only one, '
+        'and is ``attached`` or only reserves the volume',
+        lambda m: m.awaits_arrival,
+        Outcome(_ITS_OWN),
+        'Nova goes on with this attachment'),
 
     # Cinder would overwrite what it does with the volume.
     Row('has a volume that is ``detaching``',
@@ -827,16 +878,19 @@ RECONNECTS: Table[Row[MappingFacts, Outcome]] = Table(
         'another mapping names the volume or one of its attachments'),
 
     # Nothing tells what this host has of it.
-    Row('has no connection information in Nova',
-        lambda m: not m.bdm.has_connection_info,
+    Row('has no connection information in Nova; not in an unshelve or an '
+        'evacuation',
+        lambda m: not m.bdm.has_connection_info
+        and not m.world.snapshot.arrives,
         Outcome(_ITS_OWN),
         'Nova has no connection information of it'),
 
-    Row('has two attachments to this host',
-        lambda m: len(m.attached_here) > 1,
+    Row('has two attachments to this host; in an unshelve or an evacuation, '
+        'to any hosts',
+        lambda m: len(m.competing) > 1,
         Outcome(_ITS_OWN),
-        'attachments {it.attached_here[0].id} and {it.attached_here[1].id} '
-        'both connect it to this host'),
+        'attachments {it.competing[0].id} and {it.competing[1].id} '
+        'both connect it to a host'),
 
     # A delete of it would not tell the back end.
     Row('has an attachment, and names none (before Queens), or has one from '
@@ -853,6 +907,14 @@ RECONNECTS: Table[Row[MappingFacts, Outcome]] = Table(
         Outcome(_ITS_OWN),
         'the guest may be on another host, and have the disk by attachment '
         '{it.may_serve_elsewhere[0].id}'),
+
+    # As they are now, Nova fails before it deletes it.
+    Row('in an evacuation: has an attachment that is not known to be of the '
+        'former host, and the guest may be on a third one',
+        lambda m: m.world.snapshot.arrives and m.may_serve_third_host,
+        Outcome(_ITS_OWN),
+        'Nova would delete attachment {it.first.id}, by which the guest may '
+        'have the disk on a third host'),
 
     Row('is none of these',
         lambda m: True,

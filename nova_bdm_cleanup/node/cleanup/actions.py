@@ -15,6 +15,9 @@ Nova's row, delete the others, have Cinder connect the new one to this host,
 take its answer into the row, complete it.  The volume is never without an
 attachment of the server, so no other server can get it.  What the row had
 before is never copied: the back end may have given its address away.
+
+Where the server comes to this host, Nova itself connects each disk by what its
+row names; the actions only see to it that this is the only attachment.
 """
 
 from __future__ import annotations
@@ -149,7 +152,9 @@ class Actions:
                 if finding.attachment is not None:
                     self._release(finding, finding.attachment)
                 elif finding.bdm is not None and finding.is_reconnect:
-                    finding = self._reconnect(finding, finding.bdm)
+                    finding = (self._leave_to_nova(finding, finding.bdm)
+                               if self.trigger.mode is Mode.ARRIVE
+                               else self._reconnect(finding, finding.bdm))
                 elif finding.bdm is not None and finding.disconnect:
                     self._remove(finding, finding.bdm)
                 elif finding.bdm is not None:
@@ -236,7 +241,7 @@ class Actions:
     def _release(self, finding: facts.Finding,
                  attachment: facts.Attachment) -> None:
         """Delete an attachment that has no mapping any more."""
-        if finding.disconnect:
+        if self._disconnects(finding):
             # Cinder's connection information is not safe to disconnect by: a
             # user who may make attachments can make it name any device.
             former = self._step(
@@ -302,6 +307,32 @@ class Actions:
             # not be connected in its place.
             self._disconnect(finding, connected, is_given=True, bdm=bdm.uuid)
         return self._ended(finding, connected, address='')
+
+    def _leave_to_nova(self, finding: facts.Finding,
+                       bdm: facts.Bdm) -> facts.Finding:
+        """Give a disk one attachment, by which Nova connects it to this host.
+
+        Nothing of it is here yet.  What connects another host is left to Nova,
+        too.
+
+        :returns: the finding about the disk as it is now
+        """
+        self.reconnects += 1
+        first = finding.first
+        connected = first if first and not first.only_reserves else None
+        only = connected.id if connected else self._reserved(finding, first)
+        try:
+            named = self._named(finding, bdm, only)
+            for attachment in finding.dependent:
+                self._replace(finding, bdm, attachment)
+            if connected and connected.status != 'attached':
+                # Before that, Cinder makes no other one for Nova.
+                self._complete(finding, only)
+        except StepFailed:
+            if not connected and self._is_gone(bdm):
+                self._give_back(finding, only)
+            raise
+        return self._ended(finding, named, address='')
 
     def _replace(self, finding: facts.Finding, bdm: facts.Bdm,
                  attachment: facts.Attachment) -> None:

@@ -363,7 +363,8 @@ class Cleaner:
         snapshot = facts.Snapshot(
             self.server, tuple(bdms), answers.volumes, answers.attachments,
             holds_lock=self.trigger.nova_holds_lock,
-            starts_guest=self.trigger.mode.may_reconnect)
+            starts_guest=self.trigger.mode.may_reconnect,
+            arrives=self.trigger.mode is Mode.ARRIVE)
         sources = _LookSources(self, snapshot, is_last)
         plan = rules.judge(snapshot, sources, self.policy, self.now(),
                            self.trigger.finds_stale)
@@ -524,7 +525,8 @@ class Cleaner:
                 kind=RECONNECT if finding.is_reconnect else REMOVE,
                 bdm=dict(self.instance.row(finding.bdm)),
                 attachments=list(map(_attachment_record, finding.deleted)))
-            if finding.is_reconnect and self._guest_was_here:
+            if (finding.is_reconnect and self._filters
+                    and self._guest_was_here):
                 # The next start leaves it out, if this does not end.
                 record['guest_had_disk'] = self._had_disk(finding.bdm)
         elif finding.attachment is not None:

@@ -20,7 +20,7 @@ from typing import Any
 from oslo_log import log as logging
 from oslo_utils import strutils
 
-from nova_bdm_cleanup.node.cleanup.triggers import Trigger
+from nova_bdm_cleanup.node.cleanup.triggers import Mode, Trigger
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import disks, facts
 from nova_bdm_cleanup.rules.reasons import Reason
@@ -178,9 +178,13 @@ class LogLines:
     def reconnected(self, finding: facts.Finding, attachment: str) -> None:
         """Log that a reconnect is complete."""
         self.counters.count_reconnect(finding.reason, self.trigger.name)
+        text = ('attachment %s connects the disk to this host, and the guest '
+                'comes back with it')
+        if self.trigger.mode is Mode.ARRIVE:
+            text = ('the mapping names attachment %s, the only one, and Nova '
+                    'connects the disk to this host')
         self._line(levels.INFO, 'reconnected', finding.reason,
-                   'attachment %s connects the disk to this host, and the '
-                   'guest comes back with it' % attachment, finding)
+                   text % attachment, finding)
 
     def opened_elsewhere(self, finding: facts.Finding,
                          claim: facts.Claim) -> None:

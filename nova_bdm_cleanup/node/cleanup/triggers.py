@@ -136,9 +136,10 @@ operations that take a server from its host or bring it to another one:
 resizes, cold migrations and their reverts, shelves, unshelves, evacuations and
 the return of the old host, and live migrations. What dangles is removed when
 the guest is off, before Nova creates new attachments; if it may not be
-removed, Nova goes on as without the plugin. A disk whose address another
-server of the host claims is not disconnected. In a live migration nothing is
-removed.""")
+removed, Nova goes on as without the plugin. An unshelve or an evacuation that
+failed can be repeated: each disk has one attachment before Nova connects it. A
+disk whose address another server of the host claims is not disconnected. In a
+live migration nothing is removed.""")
 
 DELETES = Choice('delete', """\
 deletes of servers, also when soft-deleted servers are reclaimed, or guests are
@@ -244,7 +245,8 @@ UNSHELVE = Trigger(
     payer=Payer.PROJECT,
     mode=Mode.ARRIVE,
     choice=MOVES,
-    nova_holds_lock=True)
+    nova_holds_lock=True,
+    finds_stale=True)
 
 #: The former host is down.  Only an administrator evacuates a server, and
 #: Masakari locks it before that.
@@ -257,7 +259,8 @@ EVACUATE = Trigger(
     payer=Payer.SERVER,
     mode=Mode.ARRIVE,
     choice=MOVES,
-    heeds_lock=False)
+    heeds_lock=False,
+    finds_stale=True)
 
 #: The host is back from which the instance was evacuated.
 RETURN = Trigger(

@@ -6,7 +6,8 @@ gives the driver its disks.  A hook around the operation begins an
 :class:`Operation`; the others act by it:
 
 * before Nova makes new attachments, what dangles is removed, and leaves Nova's
-  list.  Nothing else leaves it where a server moves;
+  list.  Nothing else leaves it where a server moves.  Where it comes to this
+  host, each disk then has one attachment, which its mapping names;
 * where Nova starts the guest, the driver is not given the disks that it must
   not connect;
 * where the driver disconnects the disks, it keeps connected what another
@@ -250,7 +251,9 @@ def remove(call: NovaCall) -> None:
 
 
 def arrive(call: NovaCall) -> None:
-    """Remove what dangles before Nova attaches the disks to this host."""
+    """Remove what dangles before Nova attaches the disks to this host, and
+    have each mapping name the only attachment of its disk.
+    """
     operation, bdms = Operation(call, call.triggers[0]), call.bdms
     operation.remove(
         call.instance,

@@ -153,6 +153,8 @@ _TAKES_OUT = ('Takes the disks that must not be connected out of what the '
 _BEGINS = 'Begins the operation.'
 _REMOVES = ('Removes dangling mappings before Nova asks Cinder for new '
             'attachments.')
+_PREPARES = (_REMOVES[:-1] + ', and has each disk have one attachment, which '
+             'its mapping names.')
 _KEEPS = ('The driver disconnects by address: nothing that another server of '
           'the host claims.')
 _LEAVES = ('Before it connects the disks, the driver disconnects them: not '
@@ -223,10 +225,10 @@ HOOKS: Sequence[Hook] = (
     Hook(triggers.SHELVE, TERMINATE_CONNECTIONS, Wraps.BEFORE,
          'operation.remove', _REMOVES, callers=(OFFLOAD.name,)),
     Hook(triggers.UNSHELVE, UNSHELVE_INSTANCE, Wraps.BEFORE,
-         'operation.arrive', _REMOVES),
+         'operation.arrive', _PREPARES),
 
     Hook(triggers.EVACUATE, REBUILD, Wraps.BEFORE, 'evacuation.evacuate',
-         'In an evacuation, on the new host: r' + _REMOVES[1:],
+         'In an evacuation, on the new host: r' + _PREPARES[1:],
          callers=('_do_rebuild_instance',)),
     Hook(triggers.RETURN, DESTROY_EVACUATED, Wraps.AROUND,
          'evacuation.destroy',

@@ -27,8 +27,7 @@ from nova_bdm_cleanup.tests.functional.moving import HERE
 NOT_YET = {
     'test_reboot_ends_swap_by_source_of_guest',
     'test_reboot_removes_attachment_of_swap_that_never_connected',
-    'test_reboot_removes_disk_that_was_never_attached',
-    'test_second_unshelve_ends_the_first'}
+    'test_reboot_removes_disk_that_was_never_attached'}
 
 _ATTACHMENT = 'DELETE /attachments/'
 _CREATE = 'POST /attachments$'
@@ -263,5 +262,3 @@ class AftermathTest(aftermath.AftermathTestCase):
         self.assertIn('there', state.disks['root'].connected, state)
         self.switch_plugin_on()
         self.assertEqual({}, self.audit())
-
-

@@ -229,6 +229,11 @@ def _leave_none_out(original: Any, self: Any,
     return frozenset()
 
 
+def _leave_as_it_is(original: Any, self: Any, finding: Any, bdm: Any) -> Any:
+    """Have Nova connect the disk by what its mapping names already."""
+    return finding
+
+
 # Moves
 
 
@@ -327,6 +332,10 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
           'which has its address now.',
           'own-volumes-only', 'reconnect-reboot-two',
           ((Cleaner, '_claimed_since', _as_before),)),
+    Fault('arrival-not-prepared',
+          'An unshelve that has failed fails each time.',
+          'no-half-done-move', 'reconnect-unshelve-root',
+          ((Actions, '_leave_to_nova', _leave_as_it_is),)),
 
     # Moves
     Fault('removed-disk-moves',

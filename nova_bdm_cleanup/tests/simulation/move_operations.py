@@ -46,9 +46,12 @@ class Cloud(operations.Operations):
             row.volume_id for row in self.world.volumes_of(server)
             if row.created_at > an_hour_ago or volumes.get(
                 row.volume_id, _NONE).status == 'detaching')
+        # Nova connects no disk of two attachments.
         self.world.healthy_at_move.update(
             row.volume_id for row in self.world.volumes_of(server)
-            if properties.is_healthy(self.world, row))
+            if properties.is_healthy(self.world, row)
+            and all(a.id == row.attachment_id or a.server != server
+                    for a in self.world.cinder.of_volume(row.volume_id)))
         if task_state is not None:
             self.world.change_server(server, task_state=task_state)
         return record

@@ -206,6 +206,59 @@ KINDS: Mapping[str, Setup] = {
     'shared-here': _shared_here, 'shared-by-none': _shared_by_none}
 
 
+# What is left of an unshelve or an evacuation to this host
+
+
+def _connected(cloud: Cloud) -> None:
+    """Its attachment connects this host, where the guest never started.
+
+    If it connects another host, the array exports the volume there for good,
+    as with Nova alone.
+    """
+    row = _row(cloud)
+    own = cloud.world.cinder.connect(row.attachment_id, HERE)
+    row.connection_info = connection(HALF, own, HERE)
+    cloud.world.cinder.complete(row.attachment_id)
+
+
+def _connected_and_reserved(cloud: Cloud) -> None:
+    """Its attachment connects this host, and another one reserves it."""
+    _connected(cloud)
+    _reserve(cloud)
+
+
+def _reserved_and_connected(cloud: Cloud) -> None:
+    """Its attachment reserves it, and another one connects this host."""
+    _connected(cloud)
+    _row(cloud).attachment_id = _reserve(cloud)
+
+
+def _reserved_twice(cloud: Cloud) -> None:
+    """Another attachment reserves the volume, too."""
+    _reserve(cloud)
+
+
+def _attaching_here(cloud: Cloud) -> None:
+    """Its attachment connects this host, and is not complete."""
+    _reserved(cloud)
+    cloud.world.cinder.connect(_row(cloud).attachment_id, HERE)
+
+
+UNSHELVED: Mapping[str, Setup] = {
+    'root': _root, 'unsaved': _unsaved, 'connected': _connected,
+    'connected-and-reserved': _connected_and_reserved,
+    'reserved-and-connected': _reserved_and_connected,
+    'reserved-twice': _reserved_twice}
+
+EVACUATED: Mapping[str, Setup] = {
+    'reserved': _reserved, 'unsaved': _unsaved, 'not-deleted': _not_deleted,
+    'unknown': _unknown, 'reserved-twice': _reserved_twice,
+    'attaching': _attaching_here}
+
+_ARRIVALS: Mapping[str, Mapping[str, Setup]] = {
+    'unshelve': UNSHELVED, 'evacuate': EVACUATED}
+
+
 # The guest runs on the other host: nova-compute died at the end of a live
 # migration
 
@@ -281,8 +334,10 @@ def _member_deletes(cloud: Cloud) -> None:
     cloud.begin('member', cloud.delete_reservations, HALF)
     # If it was the only one, the disk is removed rightly.
     cloud.world.attached.clear()
-    # The member may delete the new one before the plugin deletes the other.
-    cloud.world.unchecked_properties = frozenset(('volume-stays-taken',))
+    # The member may delete the new one before the plugin deletes the other,
+    # or before Nova connects it.
+    cloud.world.unchecked_properties = frozenset((
+        'volume-stays-taken', 'no-half-done-move'))
 
 
 def _half_detach(cloud: Cloud) -> None:
@@ -343,7 +398,8 @@ OTHERS: Mapping[str, Setup] = {
 
 def _set_up(cloud: Cloud, operation: str, kinds: Mapping[str, Setup]) -> None:
     world, chosen = cloud.world, SERVER_OPERATIONS[operation]
-    scenarios._set_up(cloud, chosen.is_running)
+    scenarios._set_up(cloud, chosen.is_running, chosen.host)
+    chosen.before(cloud)
     world.attached[SERVER, HALF] = world.attached[SERVER, HEALTHY] = True
     world.may_keep = True
     world.reboots_at_end = 1
@@ -367,8 +423,9 @@ def _begin(cloud: Cloud, operation: str) -> None:
 
 def _compose(operation: str, kinds: Sequence[str], other: str, cloud: Cloud
              ) -> None:
+    known = _ARRIVALS.get(operation, KINDS)
     _set_up(cloud, operation, {
-        KINDS[kind].__doc__ or '': KINDS[kind] for kind in kinds})
+        known[kind].__doc__ or '': known[kind] for kind in kinds})
     _begin(cloud, operation)
     if other:
         OTHERS[other](cloud)
@@ -423,6 +480,11 @@ _COMBINATIONS: Sequence[tuple[str, Sequence[str], Sequence[str]]] = (
     ('reboot', ('reserved', 'unsaved', 'unknown'), ('live-migrates',)),
     ('boot', ('reserved', 'elsewhere'), ('neighbour-attaches',)),
     ('boot', ('not-deleted',), ('half-detach',)),
+    ('unshelve', ('root', 'connected'), (
+        'remote-takes', 'member-deletes', 'is-deleted')),
+    ('unshelve', ('connected-and-reserved',), ('neighbour-attaches',)),
+    ('evacuate', ('unknown', 'attaching'), (
+        'remote-takes', 'member-deletes', 'neighbour-attaches')),
 )
 
 for _operation, _kinds, _names in _COMBINATIONS:
@@ -435,7 +497,9 @@ for _operation, _kinds, _names in _COMBINATIONS:
 _ALONE: Mapping[str, Sequence[Sequence[str]]] = {
     'reboot': [[kind] for kind in KINDS],
     'start': [['unsaved', 'elsewhere', 'attaching', 'root', 'two']],
-    'boot': [['unsaved', 'elsewhere', 'attaching', 'root', 'shared-here']]}
+    'boot': [['unsaved', 'elsewhere', 'attaching', 'root', 'shared-here']],
+    'unshelve': [[kind] for kind in UNSHELVED],
+    'evacuate': [[kind] for kind in EVACUATED]}
 
 for _operation, _groups in _ALONE.items():
     for _kinds in _groups:
@@ -443,6 +507,8 @@ for _operation, _groups in _ALONE.items():
              f'{_operation}: A disk is half attached.', _operation,
              functools.partial(_compose, _operation, _kinds, ''),
              failures=1)
+
+for _operation in ('reboot', 'start', 'boot'):
     _add(f'reconnect-{_operation}-silence',
          f'{_operation}: A disk is half attached, and Cinder falls silent.',
          _operation, functools.partial(_compose_silence, _operation),

@@ -58,6 +58,13 @@ def second(host=None, own_host=make.HOST, own=(), **values):
         [make.attachment(initiators=frozenset(own)), further])
 
 
+def evacuated(host):
+    """Return a second attachment of a disk that is evacuated."""
+    return dataclasses.replace(
+        second(host, make.OTHER_HOST), arrives=True, starts_guest=False,
+        server=make.server(host='', former_host=make.HOST))
+
+
 #: id, the look, and the finding about the attachment; "!": it is deleted.
 STALE_ROWS = (
     ('only reserved', stale(**RESERVED), 'stale-attachment!'),
@@ -107,6 +114,11 @@ STALE_ROWS = (
      second(make.HOST, make.OTHER_HOST), ''),
     ('a second of a volume that is healthy on an unknown host',
      second(make.OTHER_HOST, None), 'duplicate-attachment'),
+    *(('a second of a disk that is evacuated, of host %s' % host,
+       evacuated(host), expected) for host, expected in (
+           (make.HOST, 'stale-attachment!'),
+           ('compute-3', 'duplicate-attachment'),
+           (None, 'duplicate-attachment'))),
     ('a legacy second of a healthy volume', second(connected=False),
      'legacy-attachment'),
     ('reserved yet connected, a second of a healthy volume',

@@ -612,6 +612,23 @@ def half(*attachments, bdm=BDM, entries=(), status='in-use', volume=(),
         server=make.server(**server or {}), **look)
 
 
+#: An evacuation from the other host to this one.
+EVACUATED = {'former_host': make.OTHER_HOST}
+THERE = {'attached_to': (
+    make.attached_to(attachment_id='attachment-2', host=make.OTHER_HOST),)}
+
+
+def arriving(*attachments, server=None, **values):
+    """Return a look at a disk of a server that comes to this host.
+
+    :param server: without it, the server is unshelved
+    """
+    return half(*attachments, server={
+        'host': '', **(server or {'is_offloaded': True})}, **{
+            'starts_guest': False, 'arrives': True,
+            'guest_is_here': server is None, **values})
+
+
 #: id, the look, the attachment that is used or completed, those that are
 #: deleted, in their order, and how many of them before another one is made.
 RECONNECTED: tuple[Any, ...] = (
@@ -670,6 +687,41 @@ RECONNECTED: tuple[Any, ...] = (
     ('a free root of a server from before Queens', half(
         bdm=make.bdm(boot_index=0, attachment_id=None), status='available'),
      None, [], 0),
+    # Nova connects it by the attachment that the mapping names, and deletes
+    # what connects another host.
+    ('unshelved, a free root without an attachment', arriving(
+        bdm=make.bdm(boot_index=0), status='available'), None, [], 0),
+    ('unshelved, what no mapping names reserves it', arriving(
+        UNSAVED, status='reserved'), 2, [], 0),
+    ('unshelved, its own is attached, and another one reserves it', arriving(
+        OWN, UNSAVED, entries=[1]), 1, [2], 1),
+    ('unshelved, its own is attached, multiattach, and another one reserves '
+     'it', arriving(OWN, UNSAVED, status='reserved', volume={
+         'multiattach': True, 'attached_to': (make.attached_to(),)}),
+     1, [2], 1),
+    ('unshelved, its own reserves it, and another one is attached',
+     arriving(RESERVED, SECOND, entries=[2]), 2, [1], 1),
+    ('unshelved, its own reserves it, multiattach, and another one is '
+     'attached', arriving(RESERVED, SECOND, status='reserved', volume={
+         'multiattach': True, 'attached_to': (
+             make.attached_to(attachment_id='attachment-2'),)}), 2, [1], 1),
+    ('unshelved, its own reserves it, and another one has failed', arriving(
+        RESERVED, dataclasses.replace(FAILED, id='attachment-2'),
+        status='reserved'), 1, [2], 1),
+    ('unshelved, its own is attaching', arriving(
+        ATTACHING, status='attaching'), 1, [], 0),
+    ('unshelved, Nova has never connected it', arriving(
+        SECOND, bdm=make.bdm(has_connection_info=False), entries=[2]),
+     2, [], 0),
+    ('evacuated, two reserve it', arriving(
+        RESERVED, UNSAVED, status='reserved', server=EVACUATED), 1, [2], 1),
+    ('evacuated, another one is attached to the former host', arriving(
+        SECOND, server=EVACUATED, volume=THERE), 2, [], 0),
+    ('evacuated, another one is attached to an unknown host', arriving(
+        SECOND, server=EVACUATED, guest_is_here=True), 2, [], 0),
+    ('evacuated, its own is attaching', arriving(
+        ATTACHING, status='attaching', server=EVACUATED, guest_is_here=True),
+     1, [], 0),
 )
 
 #: id, the look, and why its disk is not reconnected.
@@ -678,6 +730,23 @@ NOT_RECONNECTED: tuple[Any, ...] = (
      'Nova does not start the guest'),
     ('the server is on no host', half(UNSAVED, server={'is_offloaded': True}),
      'on no host'),
+    ('evacuated, its own only reserves the volume', arriving(
+        RESERVED, status='reserved', server=EVACUATED),
+     'Nova goes on with this attachment'),
+    ('unshelved, its own is attached to a host', arriving(OWN, entries=[1]),
+     'Nova goes on with this attachment'),
+    ('unshelved, two connect it', arriving(OWN, SECOND, entries=[1, 2]),
+     'attachment-1 and attachment-2 both connect'),
+    ('evacuated, two may connect it', arriving(
+        ATTACHING, SECOND, server=EVACUATED, volume=THERE,
+        status='attaching', guest_is_here=True),
+     'attachment-1 and attachment-2 both connect'),
+    ('evacuated, another one is attached to a third host', arriving(
+        SECOND, server={'former_host': 'compute-3'}, volume=THERE),
+     'Nova would delete attachment attachment-2'),
+    ('evacuated, its own is attaching, and the guest may be on a third host',
+     arriving(ATTACHING, status='attaching', server=EVACUATED),
+     'Nova would delete attachment attachment-1'),
     ('the volume is being detached', half(UNSAVED, status='detaching'),
      'its volume is detaching'),
     ('the volume is attaching for another server', half(
@@ -796,7 +865,9 @@ class PlaceTest(base.TestCase):
                 (half(SECOND, bdm=make.bdm(boot_index=0),
                       status='available'), True),
                 (half(bdm=make.bdm(boot_index=0), status='available'), False),
-                (half(SECOND, starts_guest=False), False)):
+                (half(SECOND, starts_guest=False), False),
+                (arriving(SECOND, server=EVACUATED), True),
+                (arriving(UNSAVED, status='reserved'), False)):
             self.assertEqual(expected, self.depends(look), look)
 
     def test_attachment_of_a_disk_that_this_guest_lacks_is_kept(self):

@@ -207,6 +207,7 @@ class ReconnectTestCase(base.TestCase):
 
     #: Why the driver must not connect the address in the mapping.
     address = ''
+    trigger = triggers.HARD_REBOOT
 
     def setUp(self) -> None:
         super().setUp()
@@ -240,7 +241,7 @@ class ReconnectTestCase(base.TestCase):
 
         :param stop_at: the number of the call that fails
         """
-        trigger = triggers.HARD_REBOOT
+        trigger = self.trigger
         finding = dataclasses.replace(self.decided(), address=self.address)
         self.assertTrue(finding.is_reconnect and finding.is_due, finding)
         journal = self.world.journal(self.path)
@@ -248,7 +249,7 @@ class ReconnectTestCase(base.TestCase):
             fakes.Host(self.world), fakes.Cinder(self.world),
             journal.begin({}, [], server=make.SERVER),
             log_lines.LogLines(None, 'req-1', trigger), trigger,
-            Deadline(60), make.server(), lambda _: self.world.is_here, 1,
+            Deadline(60), self.world.server, lambda _: self.world.is_here, 1,
             ('a', 'b'))
         self.world.timeline.clear()
         self.world.count, self.world.stop_at = 0, stop_at
@@ -597,3 +598,100 @@ class InterferenceTest(ReconnectTestCase):
         world.failing['claims'] = RuntimeError('no libvirt')
         self.assertIs(Reason.STEP_FAILED, self.carry_out().withheld)
         self.assertEqual((), Journal(self.path).entries())
+
+
+UNSAVED = dataclasses.replace(RESERVED, id='attachment-2')
+
+#: Each way to begin where the server comes to this host: the attachments, the
+#: status of the volume, what else there is, and the changes.
+ARRIVALS: tuple[tuple[str, list[facts.Attachment], str, dict[str, Any], str],
+                ...] = (
+    ('a free root without any', [], 'available',
+     {'bdm': make.bdm(boot_index=0)}, 'create name=new'),
+    ('another one reserves it', [UNSAVED], 'reserved', {}, 'name=2'),
+    ('another one is attached', [SECOND], 'in-use', {}, 'name=2'),
+    ('its own is attached, and another one reserves it', [OWN, UNSAVED],
+     'in-use', {}, 'name=1 delete=2'),
+    ('its own reserves it, and another one is attached', [RESERVED, SECOND],
+     'in-use', {}, 'name=2 delete=1'),
+    ('its own is attaching', [ATTACHING], 'attaching', {},
+     'name=1 complete=1'),
+    ('of a shared volume, its own is attached, and another one reserves it',
+     [OWN, UNSAVED], 'reserved', {'multiattach': True}, 'name=1 delete=2'),
+)
+
+
+class ArrivalTest(ReconnectTestCase):
+    """The steps where Nova connects the disks itself."""
+
+    scenarios = base.scenarios(
+        ARRIVALS, 'attachments', 'status', 'values', 'expected')
+    trigger = triggers.UNSHELVE
+
+    def begin(self, *args, **values):
+        world = super().begin(*args, **{**values, 'is_here': True, 'hosts': {
+            'attachment-1': make.OTHER_HOST,
+            'attachment-2': make.OTHER_HOST}})
+        world.connected.clear()
+        world.server = make.server(host='', is_offloaded=True)
+        return world
+
+    def plan(self):
+        return decision.decide(dataclasses.replace(
+            worlds.look(self.world, hidden=None), arrives=True,
+            starts_guest=False), facts.Policy(), make.NOW)
+
+    def assert_ready(self):
+        """Check that Nova can connect the disk."""
+        only, = self.world.ours('volume-1')
+        self.assertEqual(only.id, self.row.attachment_id)
+        self.assertIn((only.status, self.world.volumes['volume-1'].status), (
+            ('reserved', 'reserved'), ('attached', 'in-use')))
+        self.assertEqual((), self.plan().due)
+
+    def test_mapping_names_the_only_attachment(self):
+        self.begin(self.attachments, self.status, **self.values)
+        ended = self.carry_out()
+        self.assertIsNone(ended.withheld)
+        self.assert_ready()
+        self.assertEqual(self.expected, self.changes())
+        self.assertIn('and Nova connects the disk', self.log.output)
+        entry, = Journal(self.path).entries()
+        self.assertEqual('done', entry.outcome)
+
+    def test_each_failure_is_ended_by_the_next_arrival(self):
+        for is_lost in (False, True):
+            number = 1
+            while True:
+                world = self.begin(
+                    self.attachments, self.status, **self.values)
+                world.is_lost = is_lost
+                self.carry_out(number)
+                if world.count < number:
+                    break
+                # Otherwise any server could take the volume.
+                if self.attachments or world.made:
+                    self.assertNotEqual(set(), self.left)
+                if self.decided().is_due:
+                    self.assertIsNone(self.carry_out().withheld)
+                for finding in self.plan().due:
+                    self.assertIs(Reason.STALE_ATTACHMENT, finding.reason)
+                    world.drop(finding.attachment_id)
+                self.assert_ready()
+                number += 1
+            self.assertGreater(number, 3)
+
+
+class GivenBackTest(ReconnectTestCase):
+    """An attachment whose mapping is gone."""
+
+    trigger = triggers.UNSHELVE
+    plan = ArrivalTest.plan
+
+    def test_new_attachment_is_given_back(self):
+        world = self.begin([], 'available', bdm=make.bdm(boot_index=0))
+        world.server = make.server(host='', is_offloaded=True)
+        world.connected.clear()
+        world.meanwhile['name-attachment'] = lambda: world.rows.pop('bdm-1')
+        self.assertIsNotNone(self.carry_out().withheld)
+        self.assertEqual(set(), self.left)

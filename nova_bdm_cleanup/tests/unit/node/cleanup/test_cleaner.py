@@ -1301,14 +1301,26 @@ class ReconnectTest(CleanerTestCase):
         self.assertEqual(1, self.withheld('not-selected'))
         self.assertIn('[bdm_cleanup] reconnect is false', self.told)
 
-    def test_a_move_never_reconnects(self):
-        for trigger in (triggers.MOVE, triggers.SHELVE, triggers.UNSHELVE,
-                        triggers.EVACUATE):
+    def test_a_server_that_leaves_its_host_is_not_reconnected(self):
+        for trigger in (triggers.MOVE, triggers.SHELVE):
             world = moved_away(running=False, is_here=True)
             self.clean(world, trigger)
             self.assert_untouched(world)
             self.assertNotIn('guest-is-here', world.calls)
             self.assertEqual([], self.lines(event='withheld'))
+
+    def test_a_server_that_arrives_is_connected_by_nova(self):
+        for trigger in (triggers.UNSHELVE, triggers.EVACUATE):
+            world = half_moved(running=False, is_here=True)
+            world.attachments['attachment-9'] = make.attachment(
+                id='attachment-9', **RESERVED)
+            world.connected.clear()
+            cleaning = self.cleaner_of(world, trigger)
+            outcome = cleaning.clean(tuple(world.rows.values()))
+            self.assertEqual([], world.violations)
+            self.assertEqual(['name-attachment bdm-1 attachment-1',
+                              'delete-attachment attachment-9'], deeds(world))
+            self.assertEqual(frozenset(), outcome.taken_out)
 
     def test_an_audit_shows_what_a_reboot_would_do(self):
         world = half_moved()
