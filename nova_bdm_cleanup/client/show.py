@@ -144,7 +144,7 @@ class ShownDisk:
     def hard_reboot(self) -> str:
         """Return the effect of a hard reboot on it."""
         finding = self.finding
-        if finding.is_of_server or self.seen.server.is_nowhere:
+        if finding.is_of_server or not self.seen.server.is_startable:
             return 'is refused'
         if finding.depends_on_root:
             return 'keeps it if it is the root disk, which is not shown'

@@ -6,6 +6,8 @@ A command for another machine begins with the name of that machine.
 
 from __future__ import annotations
 
+import shlex
+
 from nova_bdm_cleanup.client.cloud.nova import ComputeServer
 
 _GET_CONNECTOR = 'nova-manage volume_attachment get_connector --json > %s'
@@ -50,6 +52,12 @@ def unshelve(server: str) -> str:
 
 def unlock(server: str) -> str:
     return 'openstack server unlock %s' % server
+
+
+def rebuild_from_shelved(server: ComputeServer) -> str:
+    """Return the command that takes the image of a shelve as root disk."""
+    return 'openstack server rebuild --image %s %s' % (
+        shlex.quote(server.name + '-shelved'), server.id)
 
 
 def reboot(server: str) -> str:

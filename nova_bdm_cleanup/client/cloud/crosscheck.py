@@ -25,8 +25,9 @@ class CrossCheck:
         #: The servers, with their hosts.
         self._servers: dict[str, str | None] = {}
         self._shelved: set[str] = set()
-        #: Those with a volume and a task, which may have been interrupted.
-        self._with_task: set[str] = set()
+        #: Those with a volume whose task, or create, may have been
+        #: interrupted.
+        self._interrupted: set[str] = set()
         #: Nova's pairs.  Cinder's pairs are the same objects where they
         #: agree: for a whole cloud this saves a quarter of the memory.
         self._claims: dict[Pair, Pair] = {}
@@ -46,8 +47,8 @@ class CrossCheck:
             self._servers[server.id] = server.host
             if server.is_shelved:
                 self._shelved.add(server.id)
-            if server.task_state and server.volumes:
-                self._with_task.add(server.id)
+            if server.volumes and (server.task_state or server.is_lost):
+                self._interrupted.add(server.id)
             for volume in server.volumes:
                 pair = (volume, server.id)
                 self._claims[pair] = pair
@@ -89,7 +90,7 @@ class CrossCheck:
             found.update(s for (_, s), times in count.items() if times > 1)
             found.update(pair[1] for name, pair in self._records.items()
                          if not self._is_normal(name, pair))
-            found.update(self._elsewhere, self._with_task)
+            found.update(self._elsewhere, self._interrupted)
         named: dict[str, list[str]] = {
             s: [] for s in sorted(
                 self._servers.keys() & found)}
@@ -102,8 +103,8 @@ class CrossCheck:
         volume, server = pair
         status = self._unattached.get(name, 'attached')
         return (status, self._volumes.get(volume)) == (
-            'attached', 'in-use') or server in self._shelved and (
-            status == self._volumes.get(volume) == 'reserved')
+            ('reserved', 'reserved') if server in self._shelved
+            else ('attached', 'in-use'))
 
     def strangers(self) -> dict[str, dict[str, str]]:
         """Return servers that Cinder names and Nova did not list.

@@ -205,7 +205,7 @@ class CloudFinding:
         if self.reset_by is Remedy.PERSON:
             return commands.set_error(self.server), *then
         if self.remedy is Remedy.CLEAN or self.reason in ENDED_HALF_WAY:
-            then = ()
+            then = self.steps
         return (commands.clean(self.server, resets_state=True) + self.options,
                 *then)
 
@@ -256,6 +256,9 @@ def _cloud_finding(finding: Finding, seen: Inspection) -> CloudFinding:
             ' (%s)' % seen.lock.words if seen.lock else '')
     elif finding.obstacle:
         explanation += '; it is kept: ' + finding.obstacle
+    if _ends_by_unshelve(finding, seen):
+        explanation += ('; the next unshelve ends it, on a host with the word '
+                        'move in [bdm_cleanup] triggers')
     nova = ['server is %s' % server.status]
     if server.task_state:
         nova.append('task: %s' % server.task_state)
@@ -272,8 +275,9 @@ def _cloud_finding(finding: Finding, seen: Inspection) -> CloudFinding:
         attachment=finding.attachment_id, device=finding.device,
         since=volume.updated_at if volume else None,
         withheld=finding.withheld, instead=_instead(finding, seen),
-        # Which host was connected, if any?
-        needs_look=finding.reason is Reason.LEGACY_ATTACHMENT,
+        # Which host was connected, if any?  Has the host its local disks?
+        needs_look=finding.reason is Reason.LEGACY_ATTACHMENT
+        or seen.is_interrupted and server.may_lack_disks,
         may_be_root=finding.depends_on_root and finding.reason in DANGLING,
         steps=_steps(finding, seen, volume),
         sides={'Nova': nova} if finding.is_of_server else sides_of(
@@ -293,16 +297,21 @@ def _steps(finding: Finding, seen: Inspection,
             # Nova ignores a delete while another one is in progress.
             *((commands.set_error(server.id),) if server.is_being_deleted
               else ()), commands.delete(server.id))
+    rebuild = ((commands.rebuild_from_shelved(server),)
+               if server.may_lack_disks else ())
     if seen.interruption is Interruption.POSSIBLE:
         return (commands.list_events(server.id),
-                commands.set_error(server.id), commands.reboot(server.id))
-    if server.is_shelved and not seen.is_interrupted:
-        return ((commands.unshelve(server.id),)
-                if finding.reason in RECONNECTED else ())
+                commands.set_error(server.id), commands.reboot(server.id),
+                *rebuild)
+    if seen.is_interrupted and rebuild:
+        return rebuild
+    if _ends_by_unshelve(finding, seen):
+        return (commands.unshelve(server.id),)
     if finding.reason is Reason.ROOT_VOLUME_DANGLING and (
             volume is None or volume.status != 'available'):
         # There is no volume to return to it.
-        return commands.stop(server.id), commands.explain(finding.reason)
+        return (*(() if seen.is_offloaded else (commands.stop(server.id),)),
+                commands.explain(finding.reason))
     if finding.reason is Reason.ROOT_VOLUME_DANGLING:
         return (*commands.new_attachment(server, finding.volume_id or ''),
                 commands.start(server.id))
@@ -311,15 +320,32 @@ def _steps(finding: Finding, seen: Inspection,
     return ()
 
 
+def _ends_by_unshelve(finding: Finding, seen: Inspection) -> bool:
+    """Return whether it is of a disk that no host has, and that the next
+    unshelve removes or connects.
+    """
+    if not seen.is_offloaded:
+        return False
+    volume = seen.volumes.get(finding.volume_id or '')
+    if finding.reason is Reason.ROOT_VOLUME_DANGLING:
+        return volume is not None and volume.status == 'available'
+    return (finding.reason in (*RECONNECTED, *REMOVED) or
+            # Its mapping comes first.
+            finding.reason is Reason.STALE_ATTACHMENT
+            and finding.volume_id in seen.server.volumes)
+
+
 def _instead(finding: Finding, seen: Inspection) -> Remedy | None:
     """Return the lightest safe remedy, if it is not the usual one."""
     if seen.ends_by_delete or seen.interruption is Interruption.POSSIBLE:
         return Remedy.PERSON
     if finding.reason is Reason.INTERRUPTED:
         return Remedy.CLEAN
+    if _ends_by_unshelve(finding, seen):
+        return Remedy.PERSON
     attachment = finding.attachment
     if (finding.reason is Reason.STALE_ATTACHMENT and attachment
-            and (attachment.only_reserves
+            and (attachment.only_reserves or seen.is_offloaded
                  or attachment.id in seen.of_other_hosts)
             and not seen.is_interrupted
             # The limit is only for reboots.

@@ -70,10 +70,15 @@ class Inspection:
                 and not self.ends_by_delete)
 
     @property
+    def is_offloaded(self) -> bool:
+        """Return whether no host has it, and an unshelve gives it one."""
+        return self.server.is_shelved and self.interruption is None
+
+    @property
     def ends_by_delete(self) -> bool:
         """Return whether Nova ends its state by a delete only, if at all."""
         return self.server.is_lost or self.interruption is not None and (
-            self.server.is_nowhere or self.server.is_being_deleted)
+            not self.server.is_startable or self.server.is_being_deleted)
 
     @property
     def findings(self) -> tuple[facts.Finding, ...]:
@@ -196,7 +201,7 @@ class Cloud:
             in_context(ContextFacts(
                 f, server, settled, volumes.get(f.volume_id or ''),
                 by_id.get(f.attachment_id or ''), policy, now,
-                interruption, shown.task))
+                interruption, shown))
             for f in (*([Finding(Reason.OPERATION_IN_FLIGHT, '')]
                         if interruption else ()), *plan.findings)))
         return Inspection(
@@ -313,18 +318,30 @@ class Shown:
 CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
     ('The finding of the rules', 'Shown as'), (
 
-    Row('is ``healthy``, and its volume has not been ``detaching`` for '
-        '``--stuck-after``',
-        lambda c: c.finding.reason is Reason.HEALTHY and not c.hangs,
+    Row('is of a server in ``ERROR`` or ``ACTIVE``, without a task state, '
+        'that no host has, or that never ran; and is ``healthy``',
+        lambda c: c.server.is_lost and c.finding.bdm
+        and c.finding.reason is Reason.HEALTHY,
+        Shown(Reason.INTERRUPTED, is_decided_later=True),
+        'the volume is attached to a server that no host has, or that never '
+        'ran: its create failed, or its state was reset. Only its delete ends '
+        'that'),
+
+    Row('is of such a server, and is anything else',
+        lambda c: c.server.is_lost,
+        Shown(is_decided_later=True),
+        'the server is {it.server.status}, and no host has it, or it never '
+        'ran: its create failed, or its state was reset. Only its delete ends '
+        'that'),
+
+    Row('is ``healthy``, its volume has not been ``detaching`` for '
+        '``--stuck-after``, and the server is not shelved and on no host with '
+        'an attachment that is ``attached``',
+        lambda c: c.finding.reason is Reason.HEALTHY and not c.hangs
+        and not c.is_left_attached,
         Shown(),
         '{it.finding.explanation}'),
 
-    Row('is of a server in ``ERROR`` or ``ACTIVE``, without a task state, '
-        'that no host has',
-        lambda c: c.server.is_lost,
-        Shown(is_decided_later=True),
-        'the server is {it.server.status}, and no host has it: its create '
-        'failed, or its state was reset. Only its delete ends that'),
 
     Row('is that the server has a task state, and that the nova-compute of '
         'its host has been started since: an event of the last action says '
@@ -332,18 +349,19 @@ CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
         lambda c: c.finding.is_of_server
         and c.interruption is Interruption.CERTAIN,
         Shown(Reason.INTERRUPTED),
-        'nova-compute ended in an operation on the server ({it.task}), and '
-        'nothing goes on with it. Nova refuses all others until the state of '
-        'the server is reset'),
+        'nova-compute ended in an operation on the server ({it.shown.task}), '
+        'and nothing goes on with it. Nova refuses all others until the state '
+        'of the server is reset{it.words_on_disks}'),
 
-    Row('is of a server that no host has, or that is being deleted; nothing '
-        'of it has changed for ``--stuck-after``',
+    Row('is of a server with a task state that no host has, that never ran, '
+        'or that is being deleted; nothing of it has changed for '
+        '``--stuck-after``',
         lambda c: c.interruption is Interruption.POSSIBLE
-        and (c.server.is_nowhere or c.server.is_being_deleted),
+        and (not c.server.is_startable or c.server.is_being_deleted),
         Shown(Reason.INTERRUPTED, is_decided_later=True),
-        'an operation on the server ({it.task}) may have been interrupted: '
-        'nothing of the server has changed for --stuck-after. It was if one '
-        'of its events has no end, and the service that began it has been '
+        'an operation on the server ({it.shown.task}) may have been '
+        'interrupted: nothing of it has changed for --stuck-after. It was if '
+        'one of its events has no end, and the service that began it has been '
         'started since. Then only its delete ends that'),
 
     # Without the plugin on its host.
@@ -351,10 +369,11 @@ CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
         '``--stuck-after``, and no event says that nothing carries it out',
         lambda c: c.interruption is Interruption.POSSIBLE,
         Shown(Reason.INTERRUPTED, is_decided_later=True),
-        'an operation on the server ({it.task}) may have been interrupted: '
-        'nothing of the server has changed for --stuck-after. It was if one '
-        'of its events has no end, and the service that began it has been '
-        'started since. Then the reset of its state and a reboot end that'),
+        'an operation on the server ({it.shown.task}) may have been '
+        'interrupted: nothing of it has changed for --stuck-after. It was if '
+        'one of its events has no end, and the service that began it has been '
+        'started since. Then the reset of its state and a reboot end '
+        'that{it.words_on_disks}'),
 
     Row('is of a server with an operation in progress',
         lambda c: c.server.is_busy or not c.is_settled,
@@ -381,6 +400,14 @@ CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
         Shown(Reason.STUCK),
         'the volume has been attaching since '
         '{it.volume.updated_at:%Y-%m-%d %H:%M:%S} UTC'),
+
+    # The next unshelve connects it to its host.
+    Row('is a ``healthy`` mapping of a server that is shelved and on no host, '
+        'whose attachment is ``attached``',
+        lambda c: c.finding.reason is Reason.HEALTHY and c.is_left_attached,
+        Shown(Reason.HALF_MOVED),
+        'attachment {it.attachment.id} is attached, although the server is '
+        'shelved, and on no host: an unshelve ended half way'),
 
     Row('is the mapping of a shelved server, whose volume and attachment are '
         '``reserved``',
@@ -444,9 +471,15 @@ class ContextFacts:
     attachment: facts.Attachment | None
     policy: facts.Policy
     now: datetime.datetime
-    interruption: Interruption | None = None
-    #: The task of the server, or its status without one.
-    task: str = ''
+    interruption: Interruption | None
+    #: The server with its task, also where its state will be reset.
+    shown: ComputeServer
+
+    @property
+    def words_on_disks(self) -> str:
+        return ('. Nova may have deleted its local disks: if it is in ERROR '
+                'after the reboot, its root disk is in the image that the '
+                'shelve has made') if self.shown.may_lack_disks else ''
 
     @property
     def is_stuck(self) -> bool:
@@ -459,6 +492,13 @@ class ContextFacts:
                 or self.finding.reason is Reason.HALF_MOVED
                 and self.volume is not None
                 and self.volume.status in facts.IN_FLIGHT)
+
+    @property
+    def is_left_attached(self) -> bool:
+        """Return whether it is attached to a server that no host has."""
+        return (self.server.is_shelved and self.finding.bdm is not None
+                and self.attachment is not None
+                and self.attachment.status == 'attached')
 
     @property
     def hangs(self) -> bool:

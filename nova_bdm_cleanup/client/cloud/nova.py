@@ -73,6 +73,8 @@ class ComputeServer:
     host_status: str | None = dataclasses.field(default=None, compare=False)
     #: No host has it; every user is shown that.
     is_nowhere: bool = False
+    #: Its create did not get as far as to start the guest.
+    never_ran: bool = False
     #: When anything of it was changed last.
     updated_at: datetime.datetime | None = dataclasses.field(
         default=None, compare=False)
@@ -100,17 +102,31 @@ class ComputeServer:
         return dataclasses.replace(self, status='ERROR', task_state=None)
 
     @property
+    def is_startable(self) -> bool:
+        """Return whether Nova can start it where it is."""
+        return not self.is_nowhere and not self.never_ran
+
+    @property
     def is_lost(self) -> bool:
-        """Return whether no host has it, and none ever will.
+        """Return whether it cannot be started, and never will be.
 
         Nova refuses all but its delete, or fails half way.
         """
-        return (self.is_nowhere and not self.task_state
+        return (not self.is_startable and not self.task_state
                 and self.status in _RESET)
 
     @property
     def is_being_deleted(self) -> bool:
         return self.task_state in ('deleting', 'soft-deleting')
+
+    @property
+    def may_lack_disks(self) -> bool:
+        """Return whether its host may have no local disks of it any more.
+
+        Their content is in an image then: Nova deletes them to offload it.
+        """
+        return (self.task_state == 'shelving_offloading'
+                and not self.volume_backed)
 
     @property
     def task(self) -> str:
@@ -484,6 +500,7 @@ def _server(record: Mapping[str, Any]) -> ComputeServer:
         locked_reason=answers.optional_text(record, 'locked_reason'),
         host_status=answers.optional_text(record, 'host_status'),
         is_nowhere=record.get('hostId') == '',
+        never_ran=record.get('OS-SRV-USG:launched_at', '') is None,
         updated_at=answers.moment(record, 'updated'),
         volume_backed=not record.get('image'),
         root_device=answers.optional_text(

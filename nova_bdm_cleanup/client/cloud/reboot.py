@@ -62,14 +62,17 @@ class RebootPreview:
         elif server.is_busy and not seen.is_interrupted:
             self.refusals.append(
                 'an operation on it is in progress (%s)' % server.task)
-        elif server.is_nowhere or (server.status not in _REBOOTABLE
-                                   and not seen.is_interrupted):
+        elif server.is_lost:
             self.refusals.append(
-                'a server that is %s%s cannot be hard-rebooted%s' % (
+                'no host has it, or it never ran, and only its delete ends '
+                'that (%s)' % server.status)
+        elif server.status not in _REBOOTABLE and not seen.is_interrupted:
+            self.refusals.append(
+                'a server that is %s cannot be hard-rebooted%s' % (
                     server.status,
-                    ' and on no host' if server.is_nowhere else '',
-                    '; "openstack bdm release" may release its stale '
-                    'attachments' if server.is_shelved else ''))
+                    '; no host has it, so "openstack bdm release" may '
+                    'release its stale attachments' if server.is_shelved
+                    else ''))
         elif self.findings and server.host_status in _NOT_UP:
             self.refusals.append(
                 'nova-compute of its host %s is %s, and would reboot it only '

@@ -17,6 +17,7 @@ import fixtures
 from keystoneauth1 import session as ksa_session
 from keystoneauth1.identity import v3
 from nova.cmd import manage
+from nova.image import glance
 from testtools import content
 
 from nova_bdm_cleanup.client import audit, clean, release, show
@@ -137,7 +138,7 @@ class CommandTestCase(scenario.ScenarioTestCase):
             if tool == 'openstack':
                 self.assertEqual('server', subject)
                 self.run_server_command(
-                    verb, SimpleNamespace(id=arguments[-1]))
+                    verb, SimpleNamespace(id=arguments[-1]), arguments[:-1])
                 continue
             self.assertEqual(['nova-manage', 'volume_attachment'],
                              [tool, subject])
@@ -151,7 +152,8 @@ class CommandTestCase(scenario.ScenarioTestCase):
                     manage.VolumeAttachmentCommands(), verb)(
                         *arguments, path))
 
-    def run_server_command(self, verb: str, server: Any) -> None:
+    def run_server_command(self, verb: str, server: Any,
+                           options: list[str]) -> None:
         """Run a command of ``openstack server``."""
         if verb == 'event':
             self.cloud.request('GET', f'/servers/{server.id}'
@@ -160,8 +162,24 @@ class CommandTestCase(scenario.ScenarioTestCase):
             self.cloud.request(
                 'POST', f'/servers/{server.id}/action',
                 {'os-resetState': {'state': 'error'}}, by=self.cloud.admin)
+        elif verb == 'rebuild':
+            self.cloud.act(server, {'rebuild': {
+                'imageRef': self.image_named(options[-1], server)}})
+        elif verb == 'unshelve':
+            self.cloud.act(server, {'unshelve': None})
         else:
             getattr(self.cloud, verb)(server)
+
+    def image_named(self, name: str, server: Any) -> str:
+        """Return the snapshot of a server."""
+        context, images = self.cloud.nova.context(), glance.API()
+        image = next(i for i in images.get_all(context) if i['name'] == name
+                     and i['properties']['instance_uuid'] == server.id)
+        # Nova's real client does not send what is empty.
+        for key in ('kernel_id', 'ramdisk_id'):
+            image['properties'].pop(key, None)
+        images.update(context, image['id'], image, purge_props=True)
+        return str(image['id'])
 
     def run_all_actions(self, server: fixture.Server,
                         host: str = 'compute1') -> None:

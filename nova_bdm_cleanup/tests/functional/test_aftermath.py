@@ -202,6 +202,19 @@ class AftermathTest(aftermath.AftermathTestCase):
             (code, {row['Result'] for row in rows}), rows)
         self.check_healthy()
 
+    def test_printed_steps_end_what_may_be_interrupted(self):
+        """Without the plugin, nothing says that the operation is over."""
+        self.leave('migrate', Fault(DEAD_AFTER, 1, _UPDATE))
+        found = self.audit()
+        self.assertEqual({None, self.server.root, self.data}, set(found))
+        (reason, action), = set(found.values())
+        self.assertEqual(('interrupted', True),
+                         (reason, action.startswith('look: ')))
+        self.switch_plugin_on()
+        self.start_recording()
+        self.run_action(action)
+        self.check_healthy()
+
     def test_reboot_reconnects_after_interrupted_revert(self):
         self.leave_damaged('revert', Fault(DEAD_AFTER, 1, _UPDATE))
         self.set_error()

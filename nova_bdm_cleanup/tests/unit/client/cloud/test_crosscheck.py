@@ -56,11 +56,12 @@ class CrossCheckTest(base.TestCase):
         for name, volumes in (('s1', ('v1',)), ('s2', ())):
             self.books.add_servers([dataclasses.replace(
                 server(name, *volumes), task_state='shelving')])
-        self.books.add_servers([server('s3', 'v3')])
-        for volume, name in (('v1', 's1'), ('v3', 's3')):
+        self.books.add_servers([server('s3', 'v3'), dataclasses.replace(
+            server('s4', 'v4', status='ERROR'), never_ran=True)])
+        for volume, name in (('v1', 's1'), ('v3', 's3'), ('v4', 's4')):
             self.fill(**{volume: 'in-use'})
             self.attach(volume, name)
-        self.assertEqual(['s1'], self.suspects())
+        self.assertEqual(['s1', 's4'], self.suspects())
 
     def test_claim_that_cinder_does_not_share(self) -> None:
         states: dict[str, dict[str, Any]] = {
@@ -84,6 +85,11 @@ class CrossCheckTest(base.TestCase):
         self.attach('v1', 's2')
         self.assertEqual({'s2': ['attachment-2', 'attachment-3']},
                          self.books.suspects(False))
+
+    def test_attached_is_not_in_order_while_a_server_is_shelved(self) -> None:
+        self.fill(server('s1', 'v1', status='SHELVED_OFFLOADED'), v1='in-use')
+        self.attach('v1', 's1')
+        self.assertEqual(['s1'], self.suspects())
 
     def test_reserved_is_in_order_while_a_server_is_shelved(self) -> None:
         for name, status in (('shelved', 'SHELVED_OFFLOADED'),

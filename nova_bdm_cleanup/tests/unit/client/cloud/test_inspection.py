@@ -262,6 +262,21 @@ class InterruptionTest(InspectionCase):
             self.assertIn('may have been interrupted', finding.explanation)
             self.assertFalse(finding.is_due)
 
+    def test_local_disks_may_be_deleted_in_an_offload(self) -> None:
+        rebuild = ('openstack server rebuild --image \'my alpha-shelved\' '
+                   + self.alpha)
+        self.alter(name='my alpha')
+        self.cloud.interrupt(self.alpha, task='shelving_offloading')
+        self.assertEqual(
+            [('interrupted', 'look: %s; %s' % (self.clean, rebuild))],
+            self.shown())
+        self.assertIn('in the image that the shelve has made',
+                      self.inspect().findings[0].explanation)
+        self.cloud.actions.clear()
+        self.alter(120 * MINUTE)
+        (_, action), = self.shown()
+        self.assertTrue(action.endswith('; ' + rebuild), action)
+
     def test_no_host_means_that_only_a_delete_ends_it(self) -> None:
         delete = 'openstack server delete ' + self.alpha
         events = 'openstack server event list ' + self.alpha
@@ -273,6 +288,9 @@ class InterruptionTest(InspectionCase):
                  [('volume-available', 'look: ' + delete)]),
                 ({'status': 'ACTIVE', 'hostId': ''},
                  [('volume-available', 'look: ' + delete)]),
+                ({'status': 'ERROR', 'hostId': 'of compute1',
+                  'OS-SRV-USG:launched_at': None},
+                 [('volume-available', 'look: ' + delete)]),
                 ({'status': 'SHELVED_OFFLOADED', 'hostId': '',
                   'task': 'spawning'},
                  [('interrupted', 'look: %s; %s' % (events, delete))] * 2),
@@ -283,6 +301,12 @@ class InterruptionTest(InspectionCase):
             self.assertEqual(expected, self.shown(), fields)
             for finding in self.inspect().findings:
                 self.assertIn('nly its delete ends that', finding.explanation)
+
+    def test_disk_of_a_server_that_never_ran_is_a_finding(self) -> None:
+        self.alter(status='ERROR', **{'OS-SRV-USG:launched_at': None})
+        self.assertEqual(
+            [('interrupted', 'look: openstack server delete ' + self.alpha)],
+            self.shown())
 
     def test_server_that_is_created_is_no_finding(self) -> None:
         self.cloud.lose_attachment(self.disk)
@@ -324,6 +348,63 @@ class InterruptionTest(InspectionCase):
         self.cloud.lose_attachment(self.disk)
         self.alter(120 * MINUTE, task='shelving')
         self.assertEqual([], self.shown())
+
+
+class ShelvedTest(InspectionCase):
+    """An unshelve that ended half way: no host has the server."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.cloud.servers[self.alpha].update(
+            {'status': 'SHELVED_OFFLOADED', 'OS-EXT-SRV-ATTR:host': None,
+             'hostId': ''})
+
+    def shown(self) -> list[tuple[str, str]]:
+        seen = self.inspect()
+        return [(str(i.reason), str(i.action))
+                for i in findings.findings_of(seen)]
+
+    @property
+    def unshelve(self) -> str:
+        return 'look: openstack server unshelve ' + self.alpha
+
+    def test_what_is_still_attached_ends_with_the_next_unshelve(self) -> None:
+        self.assertEqual([('half-moved', self.unshelve)], self.shown())
+        explanation = findings.findings_of(self.inspect())[0].explanation
+        for words in ('an unshelve ended half way', 'the next unshelve ends '
+                      'it, on a host with the word move'):
+            self.assertIn(words, explanation)
+
+    def test_unknown_attachment_ends_with_the_next_unshelve(self) -> None:
+        self.cloud.lose_attachment(self.disk)
+        self.assertEqual([('volume-available', self.unshelve)], self.shown())
+        self.cloud.servers[self.alpha].update(
+            {'image': '', 'OS-EXT-SRV-ATTR:root_device_name': '/dev/vdb'})
+        self.assertEqual([('root-volume-dangling', self.unshelve)],
+                         self.shown())
+        self.cloud.lose_volume(self.disk)
+        self.assertEqual(
+            [('root-volume-dangling',
+              'look: openstack bdm explain root-volume-dangling')],
+            self.shown())
+
+    def test_second_attachment_of_a_mapping_waits_for_the_unshelve(
+            self) -> None:
+        self.cloud.attachment('second', self.alpha, self.disk, 'reserved',
+                              False)
+        self.assertEqual({('half-moved', self.unshelve),
+                          ('stale-attachment', self.unshelve)},
+                         set(self.shown()))
+
+    def test_attachment_without_a_mapping_is_released(self) -> None:
+        self.cloud.mappings[self.alpha].clear()
+        self.assertEqual(
+            [('stale-attachment', 'openstack bdm release '
+              + loopback.uid('attachment of disk'))], self.shown())
+
+    def test_unshelve_under_way_is_no_finding(self) -> None:
+        self.cloud.servers[self.alpha]['OS-EXT-STS:task_state'] = 'spawning'
+        self.assertEqual([('operation-in-flight', 'wait')], self.shown())
 
 
 class OtherHostTest(InspectionCase):

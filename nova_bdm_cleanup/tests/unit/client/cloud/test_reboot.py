@@ -131,7 +131,7 @@ class LookTest(RebootCase):
 
     def test_server_without_a_host_is_refused(self) -> None:
         why, = self.look(status='ERROR', hostId='').refusals
-        self.assertIn('is ERROR and on no host cannot be hard-rebooted', why)
+        self.assertIn('only its delete ends that (ERROR)', why)
 
     def test_interrupted_server_needs_the_option(self) -> None:
         self.cloud.interrupt(self.alpha)
