@@ -143,6 +143,16 @@ def unique_devices(connection_info: Mapping[str, Any]) -> dict[str, str]:
     return identities if len(identities) == len(found) else {}
 
 
+def are_absent(addresses: Set[Address]) -> bool:
+    """Return whether this host certainly has no device at some addresses.
+
+    What has no address cannot be taken for another volume's.
+    """
+    names = list_sysfs('class', 'block')
+    return not addresses or bool(names) and not any(
+        device_addresses(name) & addresses for name in names)
+
+
 def are_held(names: Set[str]) -> bool:
     """Return whether anything but multipath is on top of some devices."""
     return any(not _is_multipath(holder) for name in names

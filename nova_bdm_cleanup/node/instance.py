@@ -201,6 +201,11 @@ class NovaInstance:
             ) == {facts.Ending.FAILURE}
         return facts.Attach.FAILED if has_failed else facts.Attach.UNKNOWN
 
+    def absent(self, attachments: Sequence[facts.Attachment]
+               ) -> frozenset[str]:
+        return frozenset(attachment.id for attachment in attachments
+                         if devices.are_absent(attachment.addresses))
+
     def claims(self, disks: Sequence[facts.Bdm]) -> facts.Claims:
         return self._neighbours.claims(disks)
 

@@ -3,6 +3,7 @@
 
 1. The tables decide about each mapping and attachment.
 2. If a mapping was never connected: is its attach over, and how did it end?
+   If without success: may this host have the device?
    If a disk would be reconnected, and an attachment may serve the guest on
    another host: is the guest certainly here?
 3. If something would be changed, a volume does not exist, or a swap may have
@@ -47,6 +48,12 @@ class Sources(Protocol):
                  ) -> Mapping[str, facts.Attach]:
         """Return the attaches that made some mappings, by uuid."""
 
+    def absent(self, attachments: Sequence[facts.Attachment]
+               ) -> frozenset[str]:
+        """Return the attachments, by id, at whose address this host certainly
+        has no device.
+        """
+
     def guest_is_here(self) -> bool:
         """Return whether the guest is certainly on this host, and on no
         other one.
@@ -87,6 +94,11 @@ def judge(snapshot: facts.Snapshot, sources: Sources, policy: facts.Policy,
     if unconnected:
         snapshot = dataclasses.replace(
             snapshot, attaches=sources.attaches(unconnected))
+        plan, by_uuid = decided()
+    left = [a for m in by_uuid.values() if m.was_never_attached
+            for a in m.left_on_host]
+    if left:
+        snapshot = dataclasses.replace(snapshot, absent=sources.absent(left))
         plan, by_uuid = decided()
     if any(m.depends_on_place for m in by_uuid.values()):
         is_here = sources.guest_is_here()

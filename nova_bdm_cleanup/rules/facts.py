@@ -364,6 +364,10 @@ class Snapshot:
     #: The attaches of mappings without connection information, by uuid.  The
     #: node is asked only if there are such mappings.
     attaches: Mapping[str, Attach] = dataclasses.field(default_factory=dict)
+    #: Attachments, by id, at whose address this host certainly has no device.
+    #: The node is asked only if the attach of their mapping is over, and did
+    #: not succeed.
+    absent: frozenset[str] = frozenset()
     #: The guest was certainly on the host of the server, and on no other one,
     #: when the operation began.  The node is asked only if a reconnect depends
     #: on it.  Where the server comes to this host, it is on no host, or at

@@ -51,14 +51,25 @@ _ENDED_HALF_WAY: tuple[Row[MappingFacts, Outcome], ...] = (
 )
 
 #: nova-compute died in an attach, or Cinder's answer to it was lost.
-_NEVER_ATTACHED: Row[MappingFacts, Outcome] = Row(
-    'the attach that made the mapping is over and did not succeed, the guest '
-    'does not have the disk, and none is ``attached`` or has a connection; '
-    'the volume is not ``detaching``',
-    lambda m: m.was_never_attached,
-    Outcome(Reason.NEVER_ATTACHED, Action.REMOVE),
-    'the attach of the volume has ended without success, and the guest does '
-    'not have the disk')
+_NEVER_ATTACHED: tuple[Row[MappingFacts, Outcome], ...] = (
+    Row('the attach that made the mapping is over and did not succeed, the '
+        'guest does not have the disk, none is ``attached``, and this host '
+        'has no device at the address of one that has a connection; the '
+        'volume is not ``detaching``',
+        lambda m: m.was_never_attached and not m.left_on_host,
+        Outcome(Reason.NEVER_ATTACHED, Action.REMOVE),
+        'the attach of the volume has ended without success, and the guest '
+        'does not have the disk'),
+
+    # Nova has not recorded by what it connected it: what is there may be
+    # another server's.
+    Row('the same, but this host has, or may have, a device at that address',
+        lambda m: m.was_never_attached,
+        Outcome(Reason.STUCK),
+        'the attach of the volume has ended without success, but this host '
+        'has, or may have, a device at the address of attachment '
+        '{it.left_on_host[0].id}'),
+)
 
 #: A section for each state of the volume.  The first row that holds decides,
 #: among the sections that hold.
@@ -177,7 +188,7 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
 
         *_ENDED_HALF_WAY,
 
-        _NEVER_ATTACHED,
+        *_NEVER_ATTACHED,
 
         # What is left of an attach or of a move keeps the volume in that
         # state; the table of reconnects decides about it.
@@ -231,7 +242,7 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
             '{it.serving.device_name}) names its attachment {it.only.id}, and '
             'the guest may use either'),
 
-        _NEVER_ATTACHED,
+        *_NEVER_ATTACHED,
 
         Row('its own is ``attached``, but Nova has no connection information '
             'of it',
@@ -435,10 +446,17 @@ class MappingFacts:
     def was_never_attached(self) -> bool:
         return (self.attach is Attach.FAILED and not self.is_attached
                 and not self.others_attached
-                # Otherwise this host may have its device.
-                and not any(a.connected for a in self.ours)
                 and not self.bdm.has_connection_info
                 and self.volume.status != 'detaching')
+
+    @property
+    def left_on_host(self) -> Sequence[facts.Attachment]:
+        """Return the attachments whose device this host may have.
+
+        nova-compute may have died when it had connected it.
+        """
+        return [a for a in self.ours if a.connected
+                and a.id not in self.world.snapshot.absent]
 
     @property
     def is_interrupted(self) -> bool:

@@ -264,6 +264,10 @@ class _CommandSources:
         # The API does not tell which mappings were never connected.
         return {}
 
+    def absent(self, attachments: Sequence[facts.Attachment]
+               ) -> frozenset[str]:
+        return frozenset()
+
     def left_out(self) -> frozenset[str]:
         return frozenset()
 

@@ -559,6 +559,14 @@ class _LookSources:
             self.failure = exc
             return {}
 
+    def absent(self, attachments: Sequence[facts.Attachment]
+               ) -> frozenset[str]:
+        try:
+            return self.cleaner.instance.absent(attachments)
+        except Exception as exc:
+            self.failure = exc
+            return frozenset()
+
     def guest_is_here(self) -> bool:
         return self.cleaner._is_guest_here()
 

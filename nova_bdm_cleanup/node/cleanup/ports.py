@@ -70,6 +70,11 @@ class InstancePort(Protocol):
     def attaches(self, bdms: Sequence[Bdm]) -> Mapping[str, Attach]:
         """Return the attaches that made some mappings, by uuid."""
 
+    def absent(self, attachments: Sequence[Attachment]) -> frozenset[str]:
+        """Return the attachments, by id, at whose address this host certainly
+        has no device.
+        """
+
     def guest_is_here(self) -> bool:
         """Return whether the guest is certainly on this host, and on no other
         one.

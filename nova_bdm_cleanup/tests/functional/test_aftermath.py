@@ -26,8 +26,7 @@ from nova_bdm_cleanup.tests.functional.moving import HERE
 #: The tests of states that nothing ends yet: take a name out when it passes.
 NOT_YET = {
     'test_reboot_ends_swap_by_source_of_guest',
-    'test_reboot_removes_attachment_of_swap_that_never_connected',
-    'test_reboot_removes_disk_that_was_never_attached'}
+    'test_reboot_removes_attachment_of_swap_that_never_connected'}
 
 _ATTACHMENT = 'DELETE /attachments/'
 _CREATE = 'POST /attachments$'

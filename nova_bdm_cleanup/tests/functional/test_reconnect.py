@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 
 import fixtures
 from nova import objects
 
+from nova_bdm_cleanup.node import devices
 from nova_bdm_cleanup.tests.cloud import fixture, recorder
 from nova_bdm_cleanup.tests.functional import scenario
 
@@ -193,6 +195,49 @@ class NeverAttachedTest(scenario.TwoDisks):
         self.assert_event(view, 'bdm_cleanup removed volume %s '
                           '(never-attached)' % volume)
         self.assert_healthy(view, *self.server.volumes)
+
+    def connect(self, volume):
+        """Have Cinder connect it for the attach; its answer is lost."""
+        attachment, = self.cloud.attachments(volume)
+        self.cinder.attachments.update(attachment.id, {
+            'host': self.server.host, 'ip': '127.0.0.1',
+            'initiator': 'iqn.2026-01.test:initiator',
+            'mountpoint': '/dev/vdd'})
+        data = self.cinder.attachments.show(attachment.id).connection_info
+        return data['target_iqn'], data['target_lun']
+
+    def test_mapping_goes_if_this_host_has_no_device(self):
+        """nova-compute died before it had Cinder's answer."""
+        volume = self.begin_attach()
+        self.connect(volume)
+        view = self.reboot(self.server)
+        self.assert_gone(view, volume)
+        self.assertEqual('available', view.volume_status(volume))
+        self.assertEqual([], self.host_steps(volume))
+        self.assert_healthy(view, *self.server.volumes)
+
+    def test_mapping_stays_if_this_host_has_a_device(self):
+        """Nothing records by what nova-compute had connected it."""
+        volume = self.begin_attach()
+        target, unit = self.connect(volume)
+        sys = self.cloud.state / 'sys'
+        disk = sys / 'devices' / 'session9' / 'target9:0:0' / f'9:0:0:{unit}'
+        disk.mkdir(parents=True)
+        session = sys / 'class' / 'iscsi_session' / 'session9'
+        session.mkdir(parents=True)
+        (session / 'targetname').write_text(target)
+        block = sys / 'class' / 'block' / 'sdz'
+        block.mkdir(parents=True)
+        (block / 'device').symlink_to(disk)
+        self.addCleanup(shutil.rmtree, sys)
+        self.useFixture(fixtures.MockPatchObject(
+            devices, 'read_sysfs', self.cloud.nova.kernel._original_read))
+        view = self.reboot(self.server)
+        self.assert_dangling(view, volume)
+        self.assertEqual('attaching', view.volume_status(volume))
+        line, = self.assert_finding(
+            self.server, volume, ('WARNING', 'kept', 'stuck'))
+        self.assertIn('or may have, a device', line.text)
 
     def test_attach_that_waits_for_the_reboot_is_kept(self):
         volume = self.begin_attach(is_over=False)

@@ -475,6 +475,7 @@ class Manager:
                       action: ServerAction) -> None:
         world, record = self._world, self._world.server(server)
         attachment = row.attachment_id
+        action.has_begun = True
         with world.operation_on(row.volume_id):
             with world.lock(server), world.lock('os-brick'):
                 try:

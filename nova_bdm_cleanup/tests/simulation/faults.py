@@ -234,6 +234,12 @@ def _leave_as_it_is(original: Any, self: Any, finding: Any, bdm: Any) -> Any:
     return finding
 
 
+def _believe_absent(original: Any, self: Any, attachments: Any
+                    ) -> frozenset[str]:
+    """Take this host to have no device of an attach that died."""
+    return frozenset(a.id for a in attachments)
+
+
 # Moves
 
 
@@ -336,6 +342,13 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
           'An unshelve that has failed fails each time.',
           'no-half-done-move', 'reconnect-unshelve-root',
           ((Actions, '_leave_to_nova', _leave_as_it_is),)),
+
+    # Attaches that died
+    Fault('device-of-attach-forgotten',
+          'The export of a volume ends while the host has its device, which '
+          'is then that of the next volume.',
+          'attachment-last', 'reboot-missing-attach',
+          ((NovaInstance, 'absent', _believe_absent),)),
 
     # Moves
     Fault('removed-disk-moves',

@@ -329,6 +329,9 @@ class Harness:
         return ({compute.path_of(number): volume}
                 if volume and number in self._devices() else {})
 
+    def are_absent(self, addresses: AbstractSet[Address]) -> bool:
+        return not any(int(unit) in self._devices() for _, unit in addresses)
+
     def are_held(self, names: AbstractSet[str]) -> bool:
         return False
 
@@ -663,7 +666,7 @@ def installed_plugin() -> Iterator[Harness]:
             get_ident=lambda: harness.world.scheduler.current)),
         (connections, 'weakref', harness),
         (connections, 'time', harness),
-        # Of an attach that a kill has ended nothing tells: it is kept.
+        # Of an operation that a kill has ended, the record says so.
         (operations, 'PROCESS_BEGAN', datetime.datetime.min.replace(
             tzinfo=datetime.timezone.utc)),
         (domains, 'domains', harness.domains),
@@ -699,7 +702,7 @@ def installed_plugin() -> Iterator[Harness]:
             policy=harness.world.policy, store='', watches=False)),
         (instance, 'brick_utils', harness),
         *((devices, name, getattr(harness, name)) for name in (
-            'volume_devices', 'unique_devices', 'are_held',
+            'volume_devices', 'unique_devices', 'are_absent', 'are_held',
             'device_addresses', 'remaining', 'removal_advice',
             'narrow_connection_info')),
         *((module, 'SuppressedDisconnects',

@@ -182,8 +182,10 @@ class ServerAction:
     #: Result and end of its event, once it has ended.
     result: str | None = None
     finish_time: datetime.datetime | None = None
-    #: It is not told where it runs.
+    #: Where it runs, if that is told.
     host: str | None = None
+    #: nova-compute has begun it.
+    has_begun: bool = False
 
 
 @dataclasses.dataclass
@@ -744,6 +746,10 @@ class World:
         for announced in (self.disconnects, self.requests, self.starts):
             announced[HERE].clear()
         self.is_up = False
+        for action in self.actions:
+            if action.has_begun and action.finish_time is None:
+                # That of another host is over, too.
+                action.host = 'that was killed'
         self.unchecked_volumes |= self.in_operation
         self.in_operation.clear()
 

@@ -138,6 +138,11 @@ class Sources:
         return {bdm.uuid: self.seen.attaches.get(
             bdm.uuid, facts.Attach.UNKNOWN) for bdm in bdms}
 
+    def absent(self, attachments: Sequence[facts.Attachment]
+               ) -> frozenset[str]:
+        self.asked.append('absent')
+        return self.seen.absent
+
     def guest_is_here(self) -> bool:
         self.asked.append('guest_is_here')
         return self.seen.guest_is_here

@@ -120,6 +120,24 @@ class DiskTest(DevicesTestCase):
         self.assertEqual({'sdb'}, set(before))
 
 
+class AbsentTest(DevicesTestCase):
+    """What an attach that died may have left."""
+
+    def test_only_the_unit_itself_counts(self):
+        self.disk('sdb', 2)
+        for address, expected in (((IQN, '2'), False), ((IQN, '3'), True),
+                                  ((OTHER, '2'), True)):
+            self.assertEqual(expected, devices.are_absent(
+                frozenset([address, (OTHER, '9')])))
+
+    def test_what_has_no_address_is_absent(self):
+        self.disk('sdb', 2)
+        self.assertTrue(devices.are_absent(frozenset()))
+
+    def test_kernel_that_shows_nothing_proves_nothing(self):
+        self.assertFalse(devices.are_absent(frozenset([(IQN, '2')])))
+
+
 class MapperTest(DevicesTestCase):
 
     def setUp(self):

@@ -241,6 +241,20 @@ class JudgeTest(base.TestCase):
         # First of all: what would be changed depends on it.
         self.assertEqual('guest_is_here', self.asked(ELSEWHERE)[0])
 
+    def test_device_is_asked_for_only_if_an_attach_has_died(self):
+        attaching = dataclasses.replace(
+            RESERVED, status='attaching', connected=True)
+        unconnected = make.bdm(has_connection_info=False)
+        for bdm, ending, attachment, is_asked in (
+                (unconnected, facts.Attach.FAILED, attaching, True),
+                (unconnected, facts.Attach.FAILED, RESERVED, False),
+                (unconnected, facts.Attach.UNKNOWN, attaching, False),
+                (BDM, facts.Attach.FAILED, attaching, False)):
+            seen = dataclasses.replace(
+                make.snapshot([bdm], [make.volume(status='attaching')],
+                              [attachment]), attaches={'bdm-1': ending})
+            self.assertEqual(is_asked, 'absent' in self.asked(seen))
+
     def test_guest_that_is_here_lets_go_of_another_host(self):
         for is_here, expected in ((True, 'half-moved+'),
                                   (False, 'half-moved')):

@@ -97,6 +97,16 @@ ROWS = (
           (Attach.FAILED, 'in-use', 'never-attached!'),
           (Attach.FAILED, 'detaching', 'operation-in-flight'),
           (Attach.UNKNOWN, 'reserved', 'operation-in-flight'))),
+    *(('an attach that died in Cinder\'s answer, absent: %s' % sorted(absent),
+       dataclasses.replace(attach(Attach.FAILED, in_state(
+           'attaching', make.attachment(status='attaching'),
+           bdm=dataclasses.replace(
+               UNCONNECTED_YET, attachment_id='attachment-1'))),
+           absent=frozenset(absent)), expected)
+      for absent, expected in (
+          ({'attachment-1'}, 'never-attached!'),
+          # nova-compute may have connected it.
+          (set(), 'stuck'), ({'attachment-2'}, 'stuck'))),
     ('an available volume and a young mapping whose attach has failed',
      attach(Attach.FAILED, of(AVAILABLE, bdm=YOUNG)), 'volume-available!'),
     ('a reserved volume and a young mapping whose attach has failed',

@@ -290,6 +290,12 @@ class Host(InstancePort):
             return {bdm.uuid: self._world.attaches.get(
                 bdm.uuid, facts.Attach.UNKNOWN) for bdm in bdms}
 
+    def absent(self, attachments: Sequence[facts.Attachment]
+               ) -> frozenset[str]:
+        with self._world.call('absent'):
+            return frozenset(a.id for a in attachments
+                             if a.volume_id not in self._world.connected)
+
     def guest_is_here(self) -> bool:
         with self._world.call('guest-is-here'):
             return self._world.is_here
