@@ -14,6 +14,7 @@ from typing import Any
 
 from nova_bdm_cleanup import terminal
 from nova_bdm_cleanup.node.store.journal import (
+    ADOPT,
     INTERRUPTED,
     objects,
     RECONNECT,
@@ -41,9 +42,13 @@ _NOTHING_TO_UNDO = {
 }
 
 
-#: The same of a reconnect, whether it has ended or not.
-_RECONNECTED = ('volume %s was not removed: the plugin has given it one '
-                'attachment to this host, or the next hard reboot does')
+#: The same of what keeps a disk, whether it has ended or not.
+_KEPT_DISKS = {
+    RECONNECT: 'volume %s was not removed: the plugin has given it one '
+               'attachment to this host, or the next hard reboot does',
+    ADOPT: 'volume %s was not removed: its mapping has taken over the '
+           'attachment by which the guest has it, or the next '
+           '"nova-bdm-cleanup repair" does'}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,8 +149,9 @@ def examine(entry: RecordedEntry) -> tuple[list[Removal], list[str]]:
     removals, notes = [], []
     for action in objects(entry.record, 'actions'):
         reason = str(action.get('reason'))
-        if action.get('kind') == RECONNECT:
-            notes += ['Nothing to undo: ' + _RECONNECTED % bdm.get('volume_id')
+        kept = _KEPT_DISKS.get(str(action.get('kind')))
+        if kept:
+            notes += ['Nothing to undo: ' + kept % bdm.get('volume_id')
                       for bdm in objects(action, 'bdm')]
             continue
         for bdm in objects(action, 'bdm'):

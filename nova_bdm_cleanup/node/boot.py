@@ -37,6 +37,8 @@ class Boot:
         self._clock = clock
         #: The seconds that are left.
         self.left = seconds
+        #: The servers whose live migration Nova has given up in it.
+        self.given_up: list[str] = []
         self._obstacle: Exception | None = None
         self._not_cleaned = 0
 

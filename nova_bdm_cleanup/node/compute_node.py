@@ -65,7 +65,7 @@ class NovaServer:
     def preview(self) -> Plan:
         cleanup = self._cleanup()
         with cleanup.counted():
-            return cleanup.cleaner.preview(cleanup.host.adopt(self._rows))
+            return cleanup.cleaner.preview(cleanup.host.register(self._rows))
 
     def witness(self) -> WitnessAnswer:
         cleanup = self._cleanup()

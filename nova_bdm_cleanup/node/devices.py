@@ -30,7 +30,7 @@ from collections.abc import Iterator, Mapping, Set
 import itertools
 import os
 import re
-from typing import Any
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 from nova_bdm_cleanup.openstack.connection_info import addresses_in, spelt
@@ -143,16 +143,6 @@ def unique_devices(connection_info: Mapping[str, Any]) -> dict[str, str]:
     return identities if len(identities) == len(found) else {}
 
 
-def are_absent(addresses: Set[Address]) -> bool:
-    """Return whether this host certainly has no device at some addresses.
-
-    What has no address cannot be taken for another volume's.
-    """
-    names = list_sysfs('class', 'block')
-    return not addresses or bool(names) and not any(
-        device_addresses(name) & addresses for name in names)
-
-
 def are_held(names: Set[str]) -> bool:
     """Return whether anything but multipath is on top of some devices."""
     return any(not _is_multipath(holder) for name in names
@@ -246,6 +236,22 @@ def device_addresses(name: str) -> frozenset[Address]:
     return _scsi_addresses(name)
 
 
+def devices_at(addresses: Set[Address]) -> frozenset[str]:
+    """Return the block devices that the kernel has at some addresses."""
+    return frozenset(
+        name for name in list_sysfs('class', 'block')
+        if device_addresses(name) & addresses)
+
+
+def are_absent(addresses: Set[Address]) -> bool:
+    """Return whether this host certainly has no device at some addresses.
+
+    What has no address cannot be taken for another volume's.
+    """
+    return not addresses or bool(
+        list_sysfs('class', 'block')) and not devices_at(addresses)
+
+
 def _scsi_addresses(name: str) -> frozenset[Address]:
     """Return the addresses of a SCSI disk, with each form of its unit."""
     device = os.path.realpath(sysfs_path('class', 'block', name, 'device'))
@@ -290,6 +296,39 @@ def addresses_in_domain(xml: str) -> frozenset[Address]:
     return frozenset(address for disk in domain.iterfind('./devices/disk')
                      for source in disk.iter('source')
                      for address in _addresses_of_source(source))
+
+
+class GuestDisk(NamedTuple):
+    """A disk of a domain of libvirt."""
+
+    #: Nova makes it from the ID of the volume.
+    serial: str
+    #: Of the device or file on this host; empty: it is on the network.
+    path: str
+    #: The name in the network, or of the file.
+    name: str
+    addresses: frozenset[Address]
+    #: The hypervisor copies it to another one, as in a swap.
+    is_copied: bool
+
+    def is_named(self, name: str) -> bool:
+        """Return whether it has the name that a back end gives a volume."""
+        return self.name == name
+
+
+def disks_in_domain(xml: str) -> Iterator[GuestDisk]:
+    """Yield the disks of a domain of libvirt that have a serial."""
+    # It is libvirt's own.
+    domain = ElementTree.fromstring(xml)  # noqa: S314
+    for disk in domain.iterfind('./devices/disk'):
+        source, serial = disk.find('source'), disk.findtext('serial')
+        if source is None or not serial:
+            continue
+        path = source.get('dev') or source.get('file') or ''
+        yield GuestDisk(
+            spelling.identifier(serial), path,
+            os.path.basename(path) or source.get('name', ''),
+            _addresses_of_source(source), disk.find('mirror') is not None)
 
 
 def serials_in_domain(xml: str) -> frozenset[str]:

@@ -36,12 +36,17 @@ from nova_bdm_cleanup.node import (
     shutdown,
 )
 from nova_bdm_cleanup.node.cleanup import log_lines, triggers
-from nova_bdm_cleanup.node.cleanup.ports import AttachmentGone, RebootLost
+from nova_bdm_cleanup.node.cleanup.ports import (
+    AttachmentGone,
+    RebootLost,
+    Undecided,
+)
 from nova_bdm_cleanup.node.cleanup.triggers import Mode, Trigger
 from nova_bdm_cleanup.node.neighbours import Neighbours
 from nova_bdm_cleanup.node.store import disconnects
 from nova_bdm_cleanup.openstack.connection_info import (
     addresses_in,
+    name_in,
     parse_connection_info,
 )
 from nova_bdm_cleanup.openstack.deadline import Deadline
@@ -56,9 +61,12 @@ LOG = logging.getLogger(__name__)
 _NEVER_CONNECTED = (None, '', '{}', 'null')
 
 
-#: The task state of a reboot that nova-compute resumes, by trigger, and the
-#: states from which Nova goes to it.
-_PENDING = {
+#: The task state of an operation that nova-compute resumes, by trigger, and
+#: the states from which it is set.  At its start Nova gives up a live
+#: migration that is not there; then the disks are adopted.
+_PENDING: Mapping[str, tuple[str, Sequence[str | None]]] = {
+    triggers.ROLLBACK.name: (task_states.MIGRATING, (None,)),
+    triggers.REPAIR.name: (task_states.MIGRATING, (None,)),
     triggers.HARD_REBOOT.name: (
         task_states.REBOOT_PENDING_HARD, task_states.hard_reboot_states),
     triggers.SOFT_REBOOT.name: (
@@ -98,6 +106,8 @@ class NovaInstance:
         self._neighbours = Neighbours(
             context, instance.uuid, manager.host, manager.driver)
         self._rows: dict[str, Any] = {}
+        #: The task state that :meth:`claim` has set.
+        self._pending: str | None = None
 
     def known_server(self) -> facts.Server:
         """Return the server as the request has it."""
@@ -114,7 +124,7 @@ class NovaInstance:
         """Return the host on which the disks are; empty: not on this one."""
         return '' if self._trigger.mode is Mode.ARRIVE else self.name
 
-    def adopt(self, bdms: Any) -> tuple[facts.Bdm, ...]:
+    def register(self, bdms: Any) -> tuple[facts.Bdm, ...]:
         """Take over a list of Nova's block device mappings."""
         # A look that fails is followed by one at the rows before it.
         self._rows.update((bdm.uuid, bdm) for bdm in bdms)
@@ -129,9 +139,16 @@ class NovaInstance:
         except exception.InstanceNotFound:
             return None
         if (not self._is_here(instance)
-                or instance.task_state not in self._trigger.states):
+                or instance.task_state not in self._states):
             return None
         return self._server_of(instance)
+
+    @property
+    def _states(self) -> frozenset[str | None]:
+        """Return the task states of the instance in this operation."""
+        if self._pending is None:
+            return self._trigger.states
+        return self._trigger.states - {None} | {self._pending}
 
     def _server_of(self, instance: Any) -> facts.Server:
         """Return a Nova instance in the form that the rules take."""
@@ -158,7 +175,7 @@ class NovaInstance:
                 == spelling.host(self._manager.host))
 
     def bdms(self) -> tuple[facts.Bdm, ...]:
-        return self.adopt(self._read_bdms())
+        return self.register(self._read_bdms())
 
     def _read_bdms(self) -> Any:
         return objects.BlockDeviceMappingList.get_by_instance_uuid(
@@ -237,9 +254,61 @@ class NovaInstance:
         state, reason = guest._domain.state()
         if state == _SHUTOFF:
             return reason != _MIGRATED and not self._may_have_left(self.name)
-        is_here = state == _RUNNING or state == _PAUSED and reason in (
-            _PAUSED_BY_USER, _PAUSED_BY_ERROR)
-        return is_here and guest.get_job_info().type not in _JOBS_UNDER_WAY
+        return _runs(guest) and not is_migrating(guest)
+
+    def on_host(self, bdm: facts.Bdm, attachment: facts.Attachment | None
+                ) -> facts.OnHost:
+        found = devices.devices_at(attachment.addresses) \
+            if attachment else frozenset()
+        return facts.OnHost(
+            ', '.join(sorted(found)) or (attachment.name if attachment
+                                         else ''),
+            self._look_into_guest(bdm, attachment)[0],
+            self._operation_in_progress())
+
+    def _look_into_guest(self, bdm: facts.Bdm,
+                         attachment: facts.Attachment | None
+                         ) -> tuple[facts.InGuest, str]:
+        """Return what the guest has of a disk, and its path on this host."""
+        driver = self._manager.driver
+        if not domains.is_libvirt(driver):
+            return facts.InGuest.UNKNOWN, ''
+        try:
+            guest = driver._host.get_guest(self._instance)
+        except exception.InstanceNotFound:
+            return facts.InGuest.NOT_RUNNING, ''
+        if not _runs(guest):
+            return facts.InGuest.NOT_RUNNING, ''
+        if is_migrating(guest):
+            return facts.InGuest.MIGRATING, ''
+        serial = _serial_of(self._rows[bdm.uuid])
+        disks = [disk for disk in devices.disks_in_domain(
+            guest._domain.XMLDesc(0)) if disk.serial == serial]
+        if len(disks) != 1:
+            return facts.InGuest.NO_DISK, ''
+        disk, = disks
+        if disk.is_copied:
+            return facts.InGuest.COPIED, ''
+        if attachment is None:
+            return facts.InGuest.NOT_COMPARED, ''
+        is_same = (disk.addresses & attachment.addresses
+                   if attachment.addresses
+                   else attachment.name and disk.is_named(attachment.name))
+        return (facts.InGuest.DISK if is_same
+                else facts.InGuest.OTHER_DISK), disk.path
+
+    def _operation_in_progress(self) -> str:
+        """Return another operation of Nova on the server, in words."""
+        instance = objects.Instance.get_by_uuid(
+            self._context, self._instance.uuid, expected_attrs=[])
+        if not self._is_here(instance):
+            return 'the server is on host %s' % instance.host
+        if instance.task_state not in self._states:
+            return 'the server is %s' % instance.task_state
+        for migration in operations.open_migrations(
+                self._context, self._instance.uuid, self.name):
+            return 'migration %s is %s' % (migration.uuid, migration.status)
+        return ''
 
     def left_out(self, proved: Mapping[str, float]) -> frozenset[str]:
         if self._trigger.mode is Mode.ARRIVE:
@@ -301,24 +370,44 @@ class NovaInstance:
 
     def claim(self) -> None:
         pending, states = _PENDING.get(self._trigger.name, (None, ()))
-        if not pending or self._instance.vm_state == vm_states.ERROR:
+        if (not pending or self._pending
+                or self._instance.vm_state == vm_states.ERROR):
             # nova-compute resumes an interrupted start in its current state,
             # and looks for the guests to resume at every boot of the host.  It
-            # never resumes the reboot of a server in ERROR, and Nova's API
-            # refuses another reboot while one is pending.
+            # never resumes an operation of a server in ERROR, and Nova's API
+            # refuses another one while it is pending.
             if self.server() is None:
                 raise RebootLost(
                     'the server now has another task')
             return
         # At its start nova-compute resumes a pending reboot, but not one that
         # was only requested, which is the state that the API sets.  Without
-        # this, a crash from here on leaves the server off for good.
+        # this, a crash from here on leaves the server off for good.  In an
+        # adoption it keeps Nova's API from beginning anything else: a live
+        # migration takes no lock.
         self._instance.task_state = pending
         try:
             self._instance.save(expected_task_state=states)
         except (exception.InstanceNotFound,
                 exception.UnexpectedTaskStateError) as exc:
             raise RebootLost(str(exc)) from exc
+        except Exception:
+            # Perhaps only the answer is lost.
+            self._pending = pending
+            raise
+        self._pending = pending
+        if None in states and self.server() is None:
+            # Nova may have moved it since the last look.
+            raise RebootLost('the server is no longer on this host')
+
+    def release(self) -> None:
+        if self._pending and not any(operations.open_migrations(
+                self._context, self._instance.uuid, self.name)):
+            self._instance.task_state = None
+            # An administrator may have reset it.
+            with contextlib.suppress(exception.InstanceNotFound,
+                                     exception.UnexpectedTaskStateError):
+                self._instance.save(expected_task_state=[self._pending])
 
     def power_off(self) -> None:
         self._manager.driver.power_off(self._instance)
@@ -416,6 +505,33 @@ class NovaInstance:
         if not connection_info.get('data'):
             raise ValueError('Cinder gives no connection information of '
                              'attachment %s' % row.attachment_id)
+        return self._take(bdm, connection_info, is_multiattach)
+
+    def take_over(self, bdm: facts.Bdm, attachment: facts.Attachment,
+                  is_multiattach: bool) -> facts.Bdm:
+        answer = self._deadline.call(
+            'reading attachment %s' % attachment.id,
+            lambda: self._manager.volume_api.attachment_get(
+                self._asking(), attachment.id))
+        connection_info = answer['connection_info']
+        in_guest, path = self._look_into_guest(bdm, attachment)
+        if in_guest is not facts.InGuest.DISK:
+            raise Undecided('the guest: %s' % in_guest.value)
+        if (connection_info.get('status') != 'attached'
+                or addresses_in(connection_info) != attachment.addresses
+                or name_in(connection_info) != attachment.name):
+            raise Undecided('attachment %s has just been changed'
+                            % attachment.id)
+        if path:
+            # Nova saves by which device this host has it.
+            connection_info['data']['device_path'] = path
+        self._rows[bdm.uuid].attachment_id = attachment.id
+        return self._take(bdm, connection_info, is_multiattach)
+
+    def _take(self, bdm: facts.Bdm, connection_info: dict[str, Any],
+              is_multiattach: bool) -> facts.Bdm:
+        """Save connection information of Cinder in a mapping."""
+        row = self._rows[bdm.uuid]
         # Only Nova's row knows these.
         former = self._connection_info(bdm)
         connection_info['serial'] = former.get('serial') or bdm.volume_id
@@ -574,6 +690,18 @@ def renew(bdms: Any, rows: Mapping[str, Any]) -> None:
             if getattr(bdm, name) != getattr(row, name):
                 setattr(bdm, name, getattr(row, name))
                 bdm.obj_reset_changes([name])
+
+
+def _runs(guest: Any) -> bool:
+    """Return whether a guest of libvirt runs, or will go on here."""
+    state, reason = guest._domain.state()
+    return state == _RUNNING or state == _PAUSED and reason in (
+        _PAUSED_BY_USER, _PAUSED_BY_ERROR)
+
+
+def is_migrating(guest: Any) -> bool:
+    """Return whether a guest of libvirt has a job, such as a migration."""
+    return guest.get_job_info().type in _JOBS_UNDER_WAY
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from nova_bdm_cleanup.node.cleanup.triggers import Trigger
 from nova_bdm_cleanup.node.instance import NovaInstance
 from nova_bdm_cleanup.node.store.journal import Journal
 from nova_bdm_cleanup.openstack.deadline import Deadline
-from nova_bdm_cleanup.rules.facts import Bdm
+from nova_bdm_cleanup.rules.facts import Bdm, Policy
 from nova_bdm_cleanup.rules.reasons import Reason
 
 CONF = nova.conf.CONF
@@ -66,12 +66,15 @@ class InstanceCleanup:
     :param trigger: the operation of Nova that this is for
     :param boot: the start of nova-compute that this belongs to, whose
         cleanups share one time limit
+    :param policy: if it is not that of the options
     """
 
     def __init__(self, manager: Any, context: Any, instance: Any,
-                 trigger: Trigger, boot: Boot | None = None) -> None:
+                 trigger: Trigger, boot: Boot | None = None,
+                 policy: Policy | None = None) -> None:
         settings = options.settings(CONF)
-        limits = [(settings.policy.timeout, 'timeout')]
+        policy = policy or settings.policy
+        limits = [(policy.timeout, 'timeout')]
         if trigger.max_seconds is not None:
             limits.append((trigger.max_seconds, _OF_TRIGGER % trigger.name))
         if boot is not None:
@@ -86,7 +89,7 @@ class InstanceCleanup:
         self._trigger = trigger
         self._boot = boot
         #: Whether nothing is changed, as in the mode "observe".
-        self.observes = settings.policy.observe
+        self.observes = policy.observe
         self.host = NovaInstance(manager, context, instance, deadline, trigger)
         self.cinder = credentials.cinder_for(context, deadline)
         self._counters = options.counters(CONF)
@@ -94,7 +97,7 @@ class InstanceCleanup:
             instance, context.request_id, trigger, self._counters)
         self.cleaner = cleaner.Cleaner(
             self.host, self.cinder, Journal(settings.store), self.lines,
-            settings.policy, trigger, deadline, patience,
+            policy, trigger, deadline, patience,
             self.host.known_server())
 
     def run(self, bdms: Any) -> CleanupOutcome:
@@ -104,7 +107,7 @@ class InstanceCleanup:
         """
         if not self._may_ask():
             return self.cleaner.without_cinder(
-                self.host.adopt(bdms), Reason.TIMED_OUT)
+                self.host.register(bdms), Reason.TIMED_OUT)
         try:
             outcome = self._ask(self.cleaner.clean, bdms)
         finally:
@@ -131,4 +134,4 @@ class InstanceCleanup:
     def _ask(self, act: Callable[[Sequence[Bdm]], T], bdms: Any) -> T:
         """Have the cleaner act on BDMs, within the time limit."""
         with self.counted():
-            return act(self.host.adopt(bdms))
+            return act(self.host.register(bdms))

@@ -62,6 +62,30 @@ def has_died(context: Any, server: str, host: str) -> bool:
         for event in _events(context, last))
 
 
+#: The states of a migration after which Nova does no more of it by itself.
+_ENDED_MIGRATIONS = frozenset((
+    'finished', 'confirmed', 'reverted', 'error', 'failed', 'cancelled',
+    'completed', 'done'))
+
+
+def open_migrations(context: Any, server: str, host: str) -> Iterator[Any]:
+    """Yield the migrations of a server that may go on.
+
+    One that an earlier nova-compute of this host, its source, was the last to
+    write does not.
+
+    :param host: this compute host
+    """
+    for migration in objects.MigrationList.get_by_filters(
+            context, {'instance_uuid': server}):
+        written = migration.updated_at or migration.created_at
+        has_died = (spelling.host(migration.source_compute)
+                    == spelling.host(host)
+                    and written and written < PROCESS_BEGAN)
+        if migration.status not in _ENDED_MIGRATIONS and not has_died:
+            yield migration
+
+
 def _result(event: Any, host: str) -> str | None:
     """Return the result of an event; None: it may still be under way."""
     is_over = event.start_time < PROCESS_BEGAN or (

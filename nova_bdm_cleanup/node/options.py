@@ -109,8 +109,13 @@ then connects the volume to this host once more, and the guest comes back with
 it. An attachment that may serve the guest on another host is deleted only if
 the guest was certainly on this host, with the disk, when the operation began.
 With ``move``, an unshelve or an evacuation that failed can be repeated: each
-disk has one attachment before Nova connects it. If this is false, such a disk
-is only reported.
+disk has one attachment before Nova connects it.
+
+With any ``triggers``, after a live migration that failed, the mappings of a
+guest that still runs on this host take over the attachments by which it has
+its disks, without an outage, if Cinder, the kernel, the guest and Nova agree.
+
+Without it such disks are only reported.
 """),
     cfg.IntOpt(
         'grace_period',

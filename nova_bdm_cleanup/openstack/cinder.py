@@ -15,7 +15,7 @@ from typing import Any, Callable
 from nova_bdm_cleanup.openstack import answers, errors
 from nova_bdm_cleanup.openstack.answers import quoted
 from nova_bdm_cleanup.openstack.api import Api, Hints
-from nova_bdm_cleanup.openstack.connection_info import addresses_in
+from nova_bdm_cleanup.openstack.connection_info import addresses_in, name_in
 from nova_bdm_cleanup.rules import facts, spelling
 from nova_bdm_cleanup.rules.facts import Answers, Attachment, Bdm, Volume
 
@@ -619,6 +619,9 @@ def parse_attachment(record: Mapping[str, Any]) -> Attachment:
         status=answers.text(record, 'status'),
         connected=bool(connection_info),
         addresses=addresses_in({'data': connection_info}),
+        name=name_in({
+            'driver_volume_type': connection_info.get('driver_volume_type'),
+            'data': connection_info}),
         initiators=_initiators(connection_info),
         attached_at=answers.moment(record, 'attached_at'))
 

@@ -61,6 +61,23 @@ def addresses_in(connection_info: Mapping[str, Any]) -> frozenset[Address]:
         *_pairs(targets, units or unit)])
 
 
+def name_in(connection_info: Mapping[str, Any]) -> str:
+    """Return the name that a back end gives a volume; empty where it is not
+    known, or the volume has an address.
+
+    Drivers of Ceph and of file systems (NFS, ...) make it from the volume, so
+    that no other one has it.
+
+    :param connection_info: as Nova keeps it, with the driver's part in "data"
+    """
+    data = connection_info.get('data')
+    if not isinstance(data, dict) or addresses_in(connection_info):
+        return ''
+    kind = connection_info.get('driver_volume_type')
+    has_name = kind == 'rbd' or bool(data.get('export'))
+    return str(data.get('name') or '') if has_name else ''
+
+
 def _pairs(targets: list[str], units: list[str]) -> Iterable[Address]:
     """Pair lists of one length item by item, and others in all combinations.
 

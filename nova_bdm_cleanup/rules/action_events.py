@@ -22,6 +22,7 @@ class Kind(str, enum.Enum):
 
     REMOVED = 'removed'
     RECONNECTED = 'reconnected'
+    ADOPTED = 'adopted'
     #: A removal or a reconnect was withheld, or a step of it failed, or Cinder
     #: gave no answer.
     WITHHELD = 'did not clean up'

@@ -147,6 +147,14 @@ class AttachmentFacts:
                 and spelling.host(self.host)
                 == spelling.host(self.world.server.host))
 
+    @property
+    def parties(self) -> tuple[facts.PartyAnswer, ...]:
+        """Return who agrees that the mapping's own attachment serves the
+        guest.
+        """
+        own = [m for m in self.mappings if m.is_healthy]
+        return own[0].parties if len(own) == 1 == len(self.mappings) else ()
+
     def is_of_another_host_than(self, mapping: MappingFacts) -> bool:
         """Tell whether it certainly connects another host than a mapping's.
 
@@ -180,4 +188,4 @@ def finding_of(attachment: facts.Attachment,
         action = Action.DISCONNECT_AND_DELETE
     return facts.Finding(
         row.outcome.reason_for(asked), row.explain(asked),
-        attachment=attachment, action=action)
+        attachment=attachment, action=action, parties=asked.parties)

@@ -6,6 +6,7 @@
    If without success: may this host have the device?
    If a disk would be reconnected, and an attachment may serve the guest on
    another host: is the guest certainly here?
+   If the guest goes on, and a disk may be adopted: what has this host of it?
 3. If something would be changed, a volume does not exist, or a swap may have
    ended half way: does this Cinder know other volumes, is a swap unfinished,
    has an administrator locked the server?  The tables decide once more, and
@@ -62,6 +63,14 @@ class Sources(Protocol):
     def left_out(self) -> frozenset[str]:
         """Return the mappings, by uuid, whose disks this guest lacks."""
 
+    def on_host(self, disks: Sequence[tuple[facts.Bdm,
+                                            facts.Attachment | None]]
+                ) -> Mapping[str, facts.OnHost]:
+        """Return what this host has of some disks, by the uuid of the mapping.
+
+        :param disks: each with the attachment that may serve the guest
+        """
+
     def swaps(self) -> facts.Ending:
         """Return the worst ending of the swaps of the server's volumes."""
 
@@ -105,6 +114,12 @@ def judge(snapshot: facts.Snapshot, sources: Sources, policy: facts.Policy,
         snapshot = dataclasses.replace(
             snapshot, guest_is_here=is_here,
             left_out=sources.left_out() if is_here else frozenset())
+        plan, by_uuid = decided()
+    adoptable = [(m.bdm, m.adoptable) for m in by_uuid.values()
+                 if m.depends_on_host]
+    if adoptable:
+        snapshot = dataclasses.replace(
+            snapshot, on_host=sources.on_host(adoptable))
         plan, by_uuid = decided()
     if any(f.is_change or f.in_cinder is InCinder.MISSING
            for f in plan.findings) or any(

@@ -102,6 +102,8 @@ class Attachment:
     connected: bool = False
     #: The addresses in it.  Anyone who may change the attachment writes them.
     addresses: frozenset[Address] = frozenset()
+    #: The name that the back end gives the volume, where it has no address.
+    name: str = ''
     #: The initiators of that host; most back ends do not tell them.
     initiators: frozenset[str] = frozenset()
     #: When it was connected.  Cinder does not tell when it was created.
@@ -307,6 +309,44 @@ class InCinder(enum.Enum):
     MISSING = 'missing'
 
 
+class InGuest(enum.Enum):
+    """What the domain of a server on this host has of a disk.
+
+    The value is the text in the log.
+    """
+
+    DISK = 'it runs on this host, and has that disk'
+    NOT_RUNNING = 'it does not run on this host'
+    MIGRATING = 'it is being migrated'
+    NO_DISK = 'it has no disk with the serial of the volume'
+    COPIED = 'its disk is being copied to another one'
+    OTHER_DISK = 'its disk with the serial of the volume is another one'
+    #: Cinder shows no attachment to compare it with.
+    NOT_COMPARED = 'there is no attachment to compare its disk with'
+    UNKNOWN = 'the hypervisor does not tell'
+
+
+@dataclasses.dataclass(frozen=True)
+class OnHost:
+    """What this host and Nova have of a disk that may be adopted."""
+
+    #: What the kernel has at the address of the attachment, or the name that
+    #: the back end gives the volume; empty: nothing.
+    device: str = ''
+    in_guest: InGuest = InGuest.UNKNOWN
+    #: The operation of Nova on the server that may be in progress; empty: none
+    #: is.
+    operation: str = 'it is not known what Nova does'
+
+
+class PartyAnswer(NamedTuple):
+    """Whether one party agrees that an attachment serves the guest."""
+
+    party: str
+    agrees: bool
+    words: str
+
+
 class Answers(NamedTuple):
     """Cinder's answers about one server."""
 
@@ -361,6 +401,11 @@ class Snapshot:
     #: Nova will connect each disk to this host, by the attachment that the
     #: mapping names, and start the guest.
     arrives: bool = False
+    #: The guest goes on, so that its disks may only be adopted.
+    adopts: bool = False
+    #: What this host has of disks that may be adopted, by the uuid of the
+    #: mapping.  The node is asked only where disks are adopted.
+    on_host: Mapping[str, OnHost] = dataclasses.field(default_factory=dict)
     #: The attaches of mappings without connection information, by uuid.  The
     #: node is asked only if there are such mappings.
     attaches: Mapping[str, Attach] = dataclasses.field(default_factory=dict)
@@ -401,6 +446,9 @@ class Action(enum.Enum):
     #: Give the disk one attachment to this host: delete the others, and take
     #: Cinder's answer into the mapping.
     RECONNECT = 'reconnect'
+    #: Have the mapping take over the attachment by which the guest, which goes
+    #: on, has the disk; delete the others.
+    ADOPT = 'adopt'
     #: A guard: what another table asks for is not carried out.
     WITHHOLD = 'withhold'
 
@@ -432,11 +480,14 @@ class Finding:
     #: disk, which is not shown.
     depends_on_root: bool = False
     #: The attachments to delete in Cinder after the mapping, or in a
-    #: reconnect, in this order; never those from before Queens.
+    #: reconnect or an adoption, in this order; never those from before Queens.
     dependent: tuple[Attachment, ...] = ()
     #: A reconnect begins with this attachment: one that only reserves the
-    #: volume is used, any other one is completed.  None: with a new one.
+    #: volume is used, any other one is completed.  None: with a new one.  An
+    #: adoption has the mapping take it over.
     first: Attachment | None = None
+    #: Who agrees that it serves the guest, where disks are adopted.
+    parties: tuple[PartyAnswer, ...] = ()
     #: Why the removal is withheld; None: it is not.
     withheld: Reason | None = None
     #: The same in plain words, where the reason alone does not say it.
@@ -485,9 +536,21 @@ class Finding:
         return self.action is Action.RECONNECT
 
     @property
+    def is_adoption(self) -> bool:
+        """Tell whether the rules ask for an adoption, withheld or not."""
+        return self.action is Action.ADOPT
+
+    @property
+    def is_agreed(self) -> bool:
+        """Tell whether the guest certainly has the disk, by an attachment
+        that all parties name.
+        """
+        return bool(self.parties) and all(p.agrees for p in self.parties)
+
+    @property
     def is_change(self) -> bool:
         """Tell whether the rules ask for anything, withheld or not."""
-        return self.is_removal or self.is_reconnect
+        return self.is_removal or self.is_reconnect or self.is_adoption
 
     @property
     def disconnect(self) -> bool:
@@ -502,7 +565,8 @@ class Finding:
         A reconnect also deletes one that it has completed, unless it turns
         out to connect this host by the address in the mapping.
         """
-        if self.first is None or self.first.only_reserves:
+        if (self.first is None or self.first.only_reserves
+                or self.is_adoption):
             return self.dependent
         return (*self.dependent, self.first)
 

@@ -53,6 +53,15 @@ RULES: tuple[Row[Due, Outcome], ...] = (
         Outcome(Reason.SWAP_INTERRUPTED, Action.WITHHOLD),
         'Nova has not completed a volume swap of the server'),
 
+    Row('the guest goes on (``nova-bdm-cleanup repair``, or after a live '
+        'migration), and it is no adoption, and not the deletion of another '
+        'attachment of a disk that its guest has by the own one of the '
+        'mapping',
+        lambda due: [f for f in due.findings
+                     if due.world.snapshot.adopts and not f.is_agreed],
+        Outcome(Reason.GUEST_RUNNING, Action.WITHHOLD),
+        'the guest goes on with its disks; a hard reboot would act on it'),
+
     Row('it is a mapping of a disk that Nova created (from an image, a '
         'snapshot or blank), or has the same volume as such a mapping, and '
         '``remove`` has no word ``created``',
@@ -68,8 +77,10 @@ RULES: tuple[Row[Due, Outcome], ...] = (
         Outcome(Reason.NOT_SELECTED, Action.WITHHOLD),
         '[bdm_cleanup] remove does not select it'),
 
-    Row('it is a reconnect, and ``reconnect`` is false',
-        lambda due: [f for f in due.findings if f.is_reconnect
+    Row('it is a reconnect, or an adoption after a live migration, and '
+        '``reconnect`` is false',
+        lambda due: [f for f in due.findings
+                     if (f.is_reconnect or f.is_adoption)
                      and not due.world.policy.reconnect],
         Outcome(Reason.NOT_SELECTED, Action.WITHHOLD),
         '[bdm_cleanup] reconnect is false'),
@@ -99,7 +110,7 @@ RULES: tuple[Row[Due, Outcome], ...] = (
 #: All guards, for the documentation: the rules in the order in which they are
 #: checked, and then the reasons of the cleaner.
 GUARDS: Table[Row[Due, Outcome] | Text[Outcome]] = Table(
-    ('A removal or a reconnect is withheld if', 'Reason'),
+    ('A removal, a reconnect or an adoption is withheld if', 'Reason'),
     (*RULES, *(Text(reason.words, Outcome(reason, Action.WITHHOLD))
                for reason in Reason if reason.words)))
 

@@ -15,7 +15,7 @@ import functools
 import operator
 
 from nova_bdm_cleanup.rules import facts, spelling
-from nova_bdm_cleanup.rules.facts import Action, Attach, InCinder
+from nova_bdm_cleanup.rules.facts import Action, Attach, InCinder, InGuest
 from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.rules.table import (
     enumerated,
@@ -672,6 +672,8 @@ class MappingFacts:
         no other one while the volume is ``attaching``, one is completed:
         deleted as the only one, it would leave the volume to every server.
         """
+        if self.world.snapshot.adopts:
+            return self.adoptable
         # Its own first, then in the order of their ids.
         ours = sorted(self.ours, key=lambda a: a is not self.own)
         reserved = [a for a in ours if a.only_reserves]
@@ -711,7 +713,8 @@ class MappingFacts:
         Cinder does not show the host of one that is not complete.
         """
         seen = self.world.snapshot
-        if seen.guest_is_here and self.bdm.uuid not in seen.left_out:
+        if seen.guest_is_here and self.bdm.uuid not in seen.left_out or (
+                self.on_host.in_guest is InGuest.DISK):
             return []
         here = self.attached_here
         return [a for a in self.replaced if not a.only_reserves
@@ -751,7 +754,44 @@ class MappingFacts:
                 and self.ours == [self.own]
                 and (self.own.only_reserves or self.own.status == 'attached'))
 
+    # Facts about a disk that may be adopted
+
+    @property
+    def depends_on_host(self) -> bool:
+        """Tell whether it matters what this host has of the disk."""
+        return (self.world.snapshot.adopts and self.bdm.is_in_cinder
+                and (self.row.outcome.action is Action.RECONNECT
+                     or self.is_dangling and self.bdm.is_root
+                     or self.is_healthy and len(self.ours) > 1))
+
+    @property
+    def adoptable(self) -> facts.Attachment | None:
+        """Return the attachment that may serve the guest on this host."""
+        here = self.attached_here
+        return here[0] if len(here) == 1 and (
+            here[0].addresses or here[0].name) else None
+
+    @property
+    def on_host(self) -> facts.OnHost:
+        return self.world.snapshot.on_host.get(
+            self.bdm.uuid, facts.OnHost())
+
+    @property
+    def parties(self) -> tuple[facts.PartyAnswer, ...]:
+        """Return who agrees that an attachment serves the guest."""
+        if not self.depends_on_host:
+            return ()
+        return tuple(
+            facts.PartyAnswer(party, not differs,
+                              row.explain(self) if differs else '')
+            for party, row in PARTIES.items()
+            for differs in [bool(row.holds(self))])
+
     # Words
+
+    @property
+    def ids_attached_here(self) -> str:
+        return enumerated(a.id for a in self.attached_here) or 'none'
 
     @property
     def source(self) -> str:
@@ -838,15 +878,56 @@ DANGLING_MAPPINGS: Table[Row[MappingFacts, Outcome]] = Table(
 ))
 
 
+#: What must agree before a mapping takes over connection information that
+#: Cinder has stored: anyone who may change an attachment has it written, so
+#: Cinder's word alone proves nothing.  Each row holds if one does not agree.
+PARTIES: Mapping[str, Row[MappingFacts, Outcome]] = {
+    'Cinder': Row(
+        'is adopted, and Cinder shows not exactly one attachment to this '
+        'host, or no address in it and no name of the volume',
+        lambda m: m.world.snapshot.adopts and m.adoptable is None,
+        Outcome(_ITS_OWN),
+        'Cinder shows {it.ids_attached_here} as attachment to this host, and '
+        'exactly one, with an address or a name of the volume, could serve '
+        'it'),
+
+    'kernel': Row(
+        'is adopted, and the kernel of this host has no device at that '
+        'address',
+        lambda m: m.world.snapshot.adopts and not m.on_host.device,
+        Outcome(_ITS_OWN),
+        'the kernel of this host has no device at the address of an '
+        'attachment to this host'),
+
+    'guest': Row(
+        'is adopted, and the guest does not run on this host without a '
+        'migration, or has not that very device as a disk with the serial of '
+        'the volume',
+        lambda m: m.world.snapshot.adopts
+        and m.on_host.in_guest is not InGuest.DISK,
+        Outcome(_ITS_OWN),
+        'the hypervisor says of the guest: {it.on_host.in_guest.value}'),
+
+    'Nova': Row(
+        'is adopted, and Nova has another operation on the server in '
+        'progress',
+        lambda m: m.world.snapshot.adopts and m.on_host.operation,
+        Outcome(_ITS_OWN),
+        'an operation of Nova may be in progress: {it.on_host.operation}'),
+}
+
+
 # A move takes the attachments of a disk apart and makes new ones, and may fail
 # at any step.  With the guest off, one new attachment to this host ends each
 # of these states.  Nothing is deleted that may serve the guest elsewhere.
 RECONNECTS: Table[Row[MappingFacts, Outcome]] = Table(
     ('A disk to reconnect by the tables above', 'Outcome'), (
 
-    Row('in an operation in which Nova does not start the guest',
+    Row('in an operation in which Nova does not start the guest, and its '
+        'disks are not adopted',
         lambda m: not (m.world.snapshot.starts_guest
-                       or m.world.snapshot.arrives),
+                       or m.world.snapshot.arrives
+                       or m.world.snapshot.adopts),
         Outcome(_ITS_OWN),
         'Nova does not start the guest'),
 
@@ -934,6 +1015,14 @@ RECONNECTS: Table[Row[MappingFacts, Outcome]] = Table(
         'Nova would delete attachment {it.first.id}, by which the guest may '
         'have the disk on a third host'),
 
+    *PARTIES.values(),
+
+    Row('is adopted, and all of them agree',
+        lambda m: m.world.snapshot.adopts,
+        Outcome(_ITS_OWN, Action.ADOPT),
+        'the guest has it by attachment {it.adoptable.id}, which the mapping '
+        'takes over'),
+
     Row('is none of these',
         lambda m: True,
         Outcome(_ITS_OWN, Action.RECONNECT),
@@ -943,6 +1032,7 @@ RECONNECTS: Table[Row[MappingFacts, Outcome]] = Table(
 
 #: What an explanation says between a reason and why the disk is kept as it is.
 NOT_RECONNECTED = '; not reconnected: '
+NOT_ADOPTED = '; not adopted: '
 
 
 def finding_of(mapping: MappingFacts) -> facts.Finding:
@@ -958,10 +1048,14 @@ def finding_of(mapping: MappingFacts) -> facts.Finding:
     if action is Action.RECONNECT:
         last = first(RECONNECTS.rows, mapping)
         action = last.outcome.action
-        if action is not Action.RECONNECT:
-            explanation += NOT_RECONNECTED + last.explain(mapping)
+        if action is Action.KEEP:
+            explanation += (
+                NOT_ADOPTED if mapping.world.snapshot.adopts
+                else NOT_RECONNECTED) + last.explain(mapping)
+        elif action is Action.ADOPT:
+            explanation += '; ' + last.explain(mapping)
     removes = action is Action.REMOVE
-    reconnects = action is Action.RECONNECT
+    keeps_disk = action in (Action.RECONNECT, Action.ADOPT)
     if (removes and in_cinder is InCinder.ATTACHED
             and mapping.volume is not facts.ABSENT):
         # Cinder offers an available volume to every server.
@@ -976,5 +1070,6 @@ def finding_of(mapping: MappingFacts) -> facts.Finding:
         depends_on_root=mapping.may_have_root_disk and (
             mapping.is_dangling or in_cinder is not InCinder.ATTACHED),
         dependent=mapping.dependent if removes
-        else mapping.replaced if reconnects else (),
-        first=mapping.first if reconnects else None)
+        else mapping.replaced if keeps_disk else (),
+        first=mapping.first if keeps_disk else None,
+        parties=mapping.parties)

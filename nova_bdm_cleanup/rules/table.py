@@ -105,6 +105,7 @@ _WORDS_OF_ACTIONS = {
     Action.REMOVE_ROW: '**removed**, the row only: %s',
     Action.DELETE: '**deleted**: %s',
     Action.RECONNECT: '**reconnected**: %s',
+    Action.ADOPT: '**adopted**: %s',
     Action.WITHHOLD: '%s',
     Action.LEAVE_TO_MAPPING: 'removed or kept with that mapping',
     Action.IGNORE: 'ignored',

@@ -275,6 +275,12 @@ class _CommandSources:
         # The node asks the hypervisor.
         return self.shown.has_guest
 
+    def on_host(self, disks: Sequence[tuple[facts.Bdm,
+                                            facts.Attachment | None]]
+                ) -> Mapping[str, facts.OnHost]:
+        # Only the node adopts disks.
+        return {}
+
     def swaps(self) -> facts.Ending:
         # Nothing of a locked server is removed anyway.
         return (facts.Ending.SUCCESS if self.server.is_locked

@@ -69,6 +69,10 @@ _REMOVALS_SINCE_START = _counter(
 _RECONNECTS_SINCE_START = _counter(
     'nova_bdm_cleanup_reconnects_total',
     'Disks that were reconnected since the start.', 'reason', 'trigger')
+_ADOPTIONS_SINCE_START = _counter(
+    'nova_bdm_cleanup_adoptions_total',
+    'Mappings that have taken over the attachments of running guests since '
+    'the start.', 'reason', 'trigger')
 _REFUSALS_SINCE_START = _counter(
     'nova_bdm_cleanup_refusals_total',
     'Removals and reconnects that were withheld, and cleanups and rounds that '
@@ -105,7 +109,8 @@ _LAST_ROUND_SERVERS = _gauge(
 NODE_METRICS = (
     _INFO, _ACTIVE, _START_TIME, _HEARTBEAT, _FINDINGS_BY_REASON,
     _OLDEST_FINDING, _REMOVALS_SINCE_START, _RECONNECTS_SINCE_START,
-    _REFUSALS_SINCE_START, _INTERRUPTED_SINCE_START, _CINDER_SECONDS,
+    _ADOPTIONS_SINCE_START, _REFUSALS_SINCE_START, _INTERRUPTED_SINCE_START,
+    _CINDER_SECONDS,
     _REMOVALS_LAST_HOUR, _REMOVALS_LIMIT, _AUDIT_INTERVAL,
     _LAST_ROUND_TIME, _LAST_ROUND_SECONDS, _LAST_ROUND_SERVERS)
 
@@ -140,6 +145,9 @@ class HostCounters(log_lines.Counters):
 
     def count_reconnect(self, reason: str, trigger: str) -> None:
         _RECONNECTS_SINCE_START.labels(self._host, reason, trigger).inc()
+
+    def count_adoption(self, reason: str, trigger: str) -> None:
+        _ADOPTIONS_SINCE_START.labels(self._host, reason, trigger).inc()
 
     def count_interrupted(self, task_state: str) -> None:
         _INTERRUPTED_SINCE_START.labels(self._host, task_state).inc()
@@ -229,8 +237,8 @@ def registry_of(process: Process, findings: Sequence[RecordedFinding],
             gauge.labels(process.host, reason).set(value_of(times))
         registry.register(gauge)
     for counter in (_REMOVALS_SINCE_START, _RECONNECTS_SINCE_START,
-                    _REFUSALS_SINCE_START, _INTERRUPTED_SINCE_START,
-                    _CINDER_SECONDS):
+                    _ADOPTIONS_SINCE_START, _REFUSALS_SINCE_START,
+                    _INTERRUPTED_SINCE_START, _CINDER_SECONDS):
         registry.register(counter)
     add(_REMOVALS_LAST_HOUR, removals)
     add(_REMOVALS_LIMIT, process.facts['max_removals_per_hour'])

@@ -10,6 +10,11 @@ A failed step ends the actions on that disk.  Until Nova's row is deleted, the
 next look finds a dangling disk; after that, it finds a stale attachment in
 Cinder.  The same way completes a cleanup that a crash has interrupted.
 
+An adoption leaves guest and host as they are: the mapping takes over the
+attachment by which the guest has the disk, and then the others are deleted.
+It is the only one that copies what Cinder has stored, so
+:data:`~nova_bdm_cleanup.rules.mappings.PARTIES` must agree.
+
 A reconnect follows all removals: disconnect the host, name a new attachment in
 Nova's row, delete the others, have Cinder connect the new one to this host,
 take its answer into the row, complete it.  The volume is never without an
@@ -107,7 +112,7 @@ class Actions:
         #: The counts for the hourly limits: rather one too many.
         self.removals = 0
         self.deletions = 0
-        #: The number of reconnects that have begun.
+        #: The number of reconnects and adoptions that have begun.
         self.reconnects = 0
 
     def power_off(self) -> None:
@@ -123,6 +128,17 @@ class Actions:
         if self.trigger.mode is Mode.REBOOT:
             self._step(None, 'power-off', self.instance.power_off)
 
+    def release(self) -> None:
+        """Give the server back to Nova.
+
+        If that fails twice, the next start of nova-compute does it.
+        """
+        try:
+            self.instance.release()
+        except Exception:
+            with contextlib.suppress(StepFailed):
+                self._step(None, 'release', self.instance.release, quiet=True)
+
     def stop(self, finding: facts.Finding) -> None:
         """Begin no other action on the volume of a finding."""
         self._stopped.add(finding.volume_id)
@@ -137,7 +153,7 @@ class Actions:
                        lambda: self._may_begin(finding.volume_id), quiet=True)
             if finding.is_reconnect:
                 self.log.reconnecting(finding)
-            else:
+            elif not finding.is_adoption:
                 self.log.removing(finding)
             with contextlib.ExitStack() as guards:
                 self._step(
@@ -155,9 +171,12 @@ class Actions:
                     finding = (self._leave_to_nova(finding, finding.bdm)
                                if self.trigger.mode is Mode.ARRIVE
                                else self._reconnect(finding, finding.bdm))
+                elif finding.bdm and finding.is_adoption and finding.first:
+                    finding = self._adopt(
+                        finding, finding.bdm, finding.first)
                 elif finding.bdm is not None and finding.disconnect:
                     self._remove(finding, finding.bdm)
-                elif finding.bdm is not None:
+                elif finding.bdm is not None and finding.is_removal:
                     self._drop(finding, finding.bdm)
         except StepFailed as exc:
             self.stop(finding)
@@ -333,6 +352,27 @@ class Actions:
                 self._give_back(finding, only)
             raise
         return self._ended(finding, named, address='')
+
+    def _adopt(self, finding: facts.Finding, bdm: facts.Bdm,
+               serving: facts.Attachment) -> facts.Finding:
+        """Have a mapping take over the attachment that serves the guest.
+
+        :returns: the finding about the disk as it is now
+        """
+        # An administrator may reset the task state.
+        self._step(finding, 'claim', self.instance.claim, quiet=True)
+        volume = self._changeable(finding)
+        self.reconnects += 1
+        bdm = self._step(
+            finding, 'adopt-attachment', lambda: self.instance.take_over(
+                bdm, serving, volume.multiattach),
+            bdm=bdm.uuid, attachment=serving.id, volume=bdm.volume_id)
+        self.log.adopted(finding, serving.id)
+        self._report(Kind.ADOPTED, finding)
+        for attachment in finding.dependent:
+            self._changeable(finding)
+            self._delete(finding, attachment)
+        return dataclasses.replace(finding, bdm=bdm)
 
     def _replace(self, finding: facts.Finding, bdm: facts.Bdm,
                  attachment: facts.Attachment) -> None:

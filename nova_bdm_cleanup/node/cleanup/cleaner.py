@@ -22,6 +22,7 @@ from nova_bdm_cleanup.node.cleanup.ports import InstancePort, RebootLost
 from nova_bdm_cleanup.node.cleanup.triggers import Mode, Trigger
 from nova_bdm_cleanup.node.store.journal import (
     account_of,
+    ADOPT,
     ATTACHMENTS,
     Charge,
     DELETE,
@@ -167,7 +168,8 @@ class Cleaner:
         """Return the outcome if the first look failed: nothing is removed."""
         reason = self._reason_of(error)
         self.log.skipped(reason, error)
-        if self.trigger.mode.removes and not self.policy.observe:
+        if (self.trigger.mode.removes and not self.policy.observe
+                and self.trigger.mode is not Mode.ADOPT):
             self._report(Kind.WITHHELD, None, reason)
         return self.without_cinder(bdms, reason)
 
@@ -195,7 +197,8 @@ class Cleaner:
             return self._unsettled(plan)
         try:
             # From here on a crash must not leave the reboot pending for good.
-            self.instance.claim()
+            if self.trigger.mode is not Mode.ADOPT:
+                self.instance.claim()
         except RebootLost as exc:
             return plan.withhold(self.trigger.lost, log_lines.masked(exc))
         except Exception as exc:
@@ -306,6 +309,14 @@ class Cleaner:
         if acting is None:
             return plan, frozenset()
         try:
+            return self._carry_out(plan, acting, begun)
+        finally:
+            if self.trigger.mode is Mode.ADOPT:
+                acting.release()
+
+    def _carry_out(self, plan: Plan, acting: actions.Actions, begun: float
+                   ) -> tuple[Plan, frozenset[Finding]]:
+        try:
             acting.power_off()
         except actions.StepFailed as exc:
             plan = plan.withhold(exc.reason)
@@ -364,7 +375,8 @@ class Cleaner:
             self.server, tuple(bdms), answers.volumes, answers.attachments,
             holds_lock=self.trigger.nova_holds_lock,
             starts_guest=self.trigger.mode.may_reconnect,
-            arrives=self.trigger.mode is Mode.ARRIVE)
+            arrives=self.trigger.mode is Mode.ARRIVE,
+            adopts=self.trigger.mode is Mode.ADOPT)
         sources = _LookSources(self, snapshot, is_last)
         plan = rules.judge(snapshot, sources, self.policy, self.now(),
                            self.trigger.finds_stale)
@@ -483,7 +495,7 @@ class Cleaner:
         not_given = {} if not self._filters else {
             uuid: finding for uuid, finding in rules.not_given(plan).items()
             if uuid not in self.removed}
-        if self.trigger.mode is not Mode.REPORT:
+        if self.trigger.mode not in (Mode.REPORT, Mode.ADOPT):
             self._report_left(plan)
             for finding in not_given.values():
                 self.log.not_connected(finding)
@@ -522,7 +534,8 @@ class Cleaner:
                                   'explanation': finding.explanation}
         if finding.bdm is not None:
             record.update(
-                kind=RECONNECT if finding.is_reconnect else REMOVE,
+                kind=RECONNECT if finding.is_reconnect
+                else ADOPT if finding.is_adoption else REMOVE,
                 bdm=dict(self.instance.row(finding.bdm)),
                 attachments=list(map(_attachment_record, finding.deleted)))
             if (finding.is_reconnect and self._filters
@@ -576,6 +589,15 @@ class _LookSources:
         except Exception as exc:
             self.failure = exc
             return frozenset(bdm.uuid for bdm in self.snapshot.bdms)
+
+    def on_host(self, disks: Sequence[tuple[Bdm, facts.Attachment | None]]
+                ) -> Mapping[str, facts.OnHost]:
+        try:
+            return {bdm.uuid: self.cleaner.instance.on_host(bdm, attachment)
+                    for bdm, attachment in disks}
+        except Exception as exc:
+            self.failure = exc
+            return {}
 
     def swaps(self) -> facts.Ending:
         try:

@@ -51,6 +51,9 @@ class Counters:
     def count_reconnect(self, reason: str, trigger: str) -> None:
         """Count a disk that was reconnected."""
 
+    def count_adoption(self, reason: str, trigger: str) -> None:
+        """Count a mapping that has taken over an attachment."""
+
     def count_interrupted(self, task_state: str) -> None:
         """Count a server whose operation does not go on."""
 
@@ -185,6 +188,14 @@ class LogLines:
                     'connects the disk to this host')
         self._line(levels.INFO, 'reconnected', finding.reason,
                    text % attachment, finding)
+
+    def adopted(self, finding: facts.Finding, attachment: str) -> None:
+        """Log that a mapping has taken over an attachment."""
+        self.counters.count_adoption(finding.reason, self.trigger.name)
+        self._line(levels.INFO, 'adopted', finding.reason,
+                   'the mapping now names attachment %s, by which the guest '
+                   'has the disk: %s' % (attachment, finding.explanation),
+                   finding)
 
     def opened_elsewhere(self, finding: facts.Finding,
                          claim: facts.Claim) -> None:

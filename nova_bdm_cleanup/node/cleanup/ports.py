@@ -15,6 +15,7 @@ from nova_bdm_cleanup.rules.facts import (
     Claims,
     Ending,
     Finding,
+    OnHost,
     Server,
 )
 from nova_bdm_cleanup.rules.reasons import Reason
@@ -87,6 +88,12 @@ class InstancePort(Protocol):
             reconnect
         """
 
+    def on_host(self, bdm: Bdm, attachment: Attachment | None) -> OnHost:
+        """Return what this host and Nova have of a disk of a running guest.
+
+        :param attachment: may serve the guest; None: there is none
+        """
+
     def is_off(self) -> bool:
         """Return whether the hypervisor says that the guest does not run."""
 
@@ -114,6 +121,9 @@ class InstancePort(Protocol):
 
         :raises RebootLost: when the server is no longer in the operation
         """
+
+    def release(self) -> None:
+        """Give the server back to Nova, where Nova does not go on with it."""
 
     def power_off(self) -> None:
         """Stop the guest and keep its definition."""
@@ -166,6 +176,15 @@ class InstancePort(Protocol):
         take its answer into the mapping; return it as it is now.
 
         :raises AttachmentGone: when there is no such attachment
+        """
+
+    def take_over(self, bdm: Bdm, attachment: Attachment,
+                  is_multiattach: bool) -> Bdm:
+        """Have a mapping take over an attachment, by which the guest has the
+        disk, with its connection information; return it as it is now.
+
+        :raises Undecided: when the guest has not that disk, or the attachment
+            is another one now
         """
 
     def destroy(self, bdm: Bdm) -> None:

@@ -44,11 +44,18 @@ class Mode(enum.Enum):
     DISCONNECT = 'disconnect'
     #: Nova does nothing with the disks.  Nothing is removed.
     LOOK = 'look'
+    #: Nova does nothing with the disks, and the guest goes on with them:
+    #: mappings take over the attachments by which it has them.  No mapping is
+    #: removed, and nothing is disconnected.
+    ADOPT = 'adopt'
 
     @property
     def removes(self) -> bool:
-        """Tell whether anything is removed, unless that is withheld."""
-        return self in (Mode.REBOOT, Mode.START, Mode.LEAVE, Mode.ARRIVE)
+        """Tell whether anything is removed, reconnected or adopted, unless
+        that is withheld.
+        """
+        return self in (Mode.REBOOT, Mode.START, Mode.LEAVE, Mode.ARRIVE,
+                        Mode.ADOPT)
 
     @property
     def starts_guest(self) -> bool:
@@ -63,7 +70,7 @@ class Mode(enum.Enum):
     @property
     def may_run(self) -> bool:
         """Tell whether the guest may be on while it is cleaned up."""
-        return self in (Mode.REBOOT, Mode.REPORT)
+        return self in (Mode.REBOOT, Mode.REPORT, Mode.ADOPT)
 
 
 class Payer(enum.Enum):
@@ -311,10 +318,27 @@ AUDIT = Trigger(
     finds_stale=True,
     max_seconds=15.0)
 
+#: A live migration has failed, and the guest still runs on this host: Nova has
+#: rolled it back, or has given it up at its start.
+ROLLBACK = Trigger(
+    name='rollback',
+    states=frozenset((None,)),
+    lost=Reason.MOVE_LOST,
+    goes_on='the guest goes on',
+    next_try='"nova-bdm-cleanup repair" tries again',
+    payer=Payer.HOST,
+    mode=Mode.ADOPT,
+    # The plugin takes it before the first look.
+    nova_holds_lock=True,
+    finds_stale=True)
+
+#: An administrator has asked for it on this host; it has no hook.
+REPAIR = dataclasses.replace(ROLLBACK, name='repair', max_seconds=30.0)
+
 #: All triggers with hooks; the words of the option are in this order.
 TRIGGERS: Sequence[Trigger] = (
     HARD_REBOOT, SOFT_REBOOT, START, HOST_BOOT, MOVE, INTERRUPTED_MOVE, SHELVE,
-    UNSHELVE, EVACUATE, RETURN, LIVE_MIGRATION, DELETE)
+    UNSHELVE, EVACUATE, RETURN, LIVE_MIGRATION, ROLLBACK, DELETE)
 
 #: The triggers that no word selects.
 ALWAYS_ON: Sequence[Trigger] = tuple(

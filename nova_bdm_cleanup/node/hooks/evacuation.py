@@ -174,9 +174,9 @@ def _disconnect_rows(returning: Operation, context: Any, server: str,
     cleanup = returning.cleanup(instance)
     with cleanup.counted():
         # A volume may have been attached again since.
-        attached = {bdm.volume_id for bdm in cleanup.host.adopt(
+        attached = {bdm.volume_id for bdm in cleanup.host.register(
             returning.read_bdms(instance))}
-        for bdm in cleanup.host.adopt(removed):
+        for bdm in cleanup.host.register(removed):
             if bdm.has_connection_info and bdm.volume_id not in attached:
                 _disconnect(cleanup, bdm)
 

@@ -12,6 +12,7 @@ import nova.conf
 from oslo_log import log as logging
 
 from nova_bdm_cleanup.node import (
+    adoption,
     interrupted,
     late_disconnects,
     options,
@@ -38,8 +39,9 @@ LOG = logging.getLogger(__name__)
 def begin(call: NovaCall) -> Iterator[None]:
     """Have all instances that Nova resumes share one time limit.
 
-    After it, disconnect what had to stay connected before, and report what an
-    earlier nova-compute has not ended.
+    After it, disconnect what had to stay connected before, report what an
+    earlier nova-compute has not ended, and begin to adopt the disks of guests
+    whose live migration Nova has given up.
     """
     boot = Boot(_begin(call.manager, call.triggers))
     try:
@@ -50,6 +52,8 @@ def begin(call: NovaCall) -> Iterator[None]:
         with log_failure(None):
             interrupted.report(nova_context.get_admin_context(),
                                call.manager.host, options.counters(CONF))
+        with log_failure(None):
+            adoption.follow(call.manager, boot.given_up)
     finally:
         # Otherwise an error would keep nova-compute from starting.
         with log_failure(None):

@@ -128,6 +128,9 @@ DESTROY_EVACUATED = Method(
 POST_LIVE_MIGRATION = Method(
     '_post_live_migration', 'self, ctxt, instance, dest, block_migration, '
     'migrate_data, source_bdms')
+#: Each release gives it other parameters.
+ROLL_BACK = Method('_rollback_live_migration')
+GIVE_UP = Method('_reset_live_migration', 'self, context, instance')
 SHUT_DOWN = Method(
     '_shutdown_instance', 'self, context, instance, bdms, '
     'requested_networks, notify, try_deallocate_networks')
@@ -159,6 +162,8 @@ _KEEPS = ('The driver disconnects by address: nothing that another server of '
           'the host claims.')
 _LEAVES = ('Before it connects the disks, the driver disconnects them: not '
            'one that Cinder has just connected to this host.')
+_ADOPTS = ('Has the mappings take over the attachments by which the guest, '
+           'which goes on, has its disks.')
 _REMEMBERS = ('Remembers the address that Cinder gives this host, until a '
               'guest or a row shows it. Before, waits until no guest is '
               'started with a disk that Cinder does not connect.')
@@ -245,6 +250,12 @@ HOOKS: Sequence[Hook] = (
     Hook(triggers.LIVE_MIGRATION, DISCONNECT_VOLUME, Wraps.AROUND,
          'operation.disconnect', _KEEPS),
 
+    Hook(triggers.ROLLBACK, ROLL_BACK, Wraps.AFTER, 'rollback.adopt', _ADOPTS,
+         callers=('_do_live_migration',)),
+    Hook(triggers.ROLLBACK, GIVE_UP, Wraps.AFTER, 'rollback.adopt',
+         'At the end of this start: h' + _ADOPTS[1:],
+         callers=(INIT_INSTANCE.name,)),
+
     Hook(triggers.DELETE, SHUT_DOWN, Wraps.AROUND, 'operation.leave', _BEGINS,
          callers=('_delete_instance', '_cleanup_running_deleted_instances')),
     Hook(triggers.DELETE, DISCONNECT_VOLUME, Wraps.AROUND,
@@ -299,6 +310,8 @@ REQUIREMENTS: Sequence[Requirement] = (
     Requirement('Host.get_guest', 'self, instance'),
     Requirement('Guest.is_active', 'self', _NEED_GUEST_OFF),
     Requirement('Guest.get_job_info', 'self'),
+    Requirement('nova.volume.cinder.API.attachment_get',
+                ATTACHMENT_UPDATE.parameters),
     Requirement('ComputeManager._init_instance', INIT_INSTANCE.parameters,
                 (triggers.HOST_BOOT,), callers=(INIT_HOST.name,)),
 )

@@ -27,7 +27,8 @@ from nova_bdm_cleanup.node.store.database import (
 MAPPINGS, ATTACHMENTS = 'mappings', 'stale attachments'
 
 #: The kinds of actions in a plan.
-REMOVE, RECONNECT, DELETE = 'remove-bdm', 'reconnect', 'delete-attachment'
+REMOVE, RECONNECT = 'remove-bdm', 'reconnect'
+ADOPT, DELETE = 'adopt', 'delete-attachment'
 
 #: The name of an account: the kind of the removals, and who is charged.
 _ACCOUNT = '%s of %s'

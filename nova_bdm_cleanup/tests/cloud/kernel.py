@@ -49,7 +49,7 @@ class Kernel(fixtures.Fixture):
         self.useFixture(fixtures.MockPatchObject(
             devices, 'SYSFS', str(self._root)))
         for function in (self.list_sysfs, self.read_sysfs,
-                         self.path_addresses):
+                         self.devices_at, self.path_addresses):
             self.useFixture(fixtures.MockPatchObject(
                 devices, function.__name__, function))
 
@@ -88,6 +88,13 @@ class Kernel(fixtures.Fixture):
         _, host, name = parts[2].split('-', 2)
         volume, _, number = name.rpartition('-')
         return self._targets(host, volume)[int(number)]
+
+    def devices_at(self, addresses: frozenset[Address]) -> frozenset[str]:
+        """Return the devices of all hosts at some addresses."""
+        return frozenset(
+            f'{volume}@{host}' for host, found in self._connected.items()
+            for volume in found if addresses & addresses_in(
+                {'data': self._properties_of(host, volume)}))
 
     def path_addresses(self, path: str) -> frozenset[Address]:
         """Return the addresses of a device that is there."""

@@ -130,7 +130,7 @@ class SharedSecretTest(base.FunctionalTestCase):
         manager.driver._host = mock.Mock()
         there = NovaInstance(manager, None, mock.Mock(uuid=uuids.server),
                              Deadline(60.0), triggers.HARD_REBOOT)
-        bdm, = there.adopt([row])
+        bdm, = there.register([row])
         with mock.patch.object(there._neighbours, 'have_volume',
                                lambda _: is_used):
             there.tidy(bdm)

@@ -82,7 +82,7 @@ class InstanceTestCase(base.FunctionalTestCase):
                              mock.Mock(uuid=uuids.server), Deadline(60.0),
                              triggers.HARD_REBOOT)
         self.row = row_of(**values)
-        self.bdm, = there.adopt([self.row])
+        self.bdm, = there.register([self.row])
         return there
 
 

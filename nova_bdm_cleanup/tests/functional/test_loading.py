@@ -386,7 +386,8 @@ class InstallationTest(testtools.TestCase):
             changed = {name for name in once
                        if once[name] is not before.get(name)}
             expected = {CLEANUP_METHOD, '_reboot_instance', 'init_host',
-                        '_shutdown_instance', *methods}
+                        '_shutdown_instance', '_rollback_live_migration',
+                        '_reset_live_migration', *methods}
             if CLEANUP_METHOD == '_reboot_instance':
                 expected.add('_get_instance_block_device_info')
             # Only the wanted methods are wrapped.

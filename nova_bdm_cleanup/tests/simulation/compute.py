@@ -86,6 +86,10 @@ class _Guest:
             return _RUNNING, 1
         return _SHUTOFF, (_MIGRATED if self._guest.has_left else _DESTROYED)
 
+    def XMLDesc(self, flags: int) -> Guest:
+        # See ``ports.Harness.disks_in_domain``.
+        return self._guest
+
     def get_job_info(self) -> types.SimpleNamespace:
         return types.SimpleNamespace(type=(
             _UNBOUNDED_JOB if self._guest.is_leaving else _NO_JOB))
@@ -330,6 +334,15 @@ class Volumes:
             raise _AttachmentNotFound(attachment_id) from None
         return self._attachment(attachment_id)
 
+    def attachment_get(self, context: Any, attachment_id: str
+                       ) -> dict[str, Any]:
+        self._world.step(f'asks Cinder for {attachment_id}')
+        try:
+            self._world.cinder.attachment(attachment_id)
+        except model.NotFound:
+            raise _AttachmentNotFound(attachment_id) from None
+        return self._attachment(attachment_id)
+
     def attachment_delete(self, ctx: Any, attachment_id: str) -> None:
         # Nova takes a missing one for deleted.
         with contextlib.suppress(model.NotFound):
@@ -346,7 +359,7 @@ class Volumes:
             'id': attachment, 'volume_id': found.volume,
             'connection_info': {} if found.host is None else dict(
                 json.loads(connection(found.volume, found.number, found.host)),
-                instance=found.server)}
+                instance=found.server, status=found.status)}
 
 
 class Manager:

@@ -22,7 +22,7 @@ from nova_bdm_cleanup.tests.simulation import (
 )
 from nova_bdm_cleanup.tests.simulation.compute import Disks, HostFailure
 from nova_bdm_cleanup.tests.simulation.nova import Instance, Mappings
-from nova_bdm_cleanup.tests.simulation.world import HERE, number_of
+from nova_bdm_cleanup.tests.simulation.world import HERE, number_of, THERE
 
 #: Failures of Nova's own part of an operation.
 _FAILURES = (HostFailure, model.CinderError, exception.BDMNotFound)
@@ -332,6 +332,28 @@ class Manager26(compute.Manager):
         for row in _attached(source_bdms):
             self._delete_attachment(row.attachment_id)
 
+    def _rollback_live_migration(
+            self, context: Any, instance: Any,
+            former: Mapping[str, tuple[str | None, str | None]]) -> None:
+        """Disconnect the volumes from the target.
+
+        :param former: attachment and connection info of each row
+        """
+        world = self._world
+        for row in world.volumes_of(instance.uuid):
+            attachment, connection_info = former[row.uuid]
+            if row.attachment_id != attachment:
+                world.hosts[THERE].devices.pop(row.number, None)
+                world.cinder.delete(row.attachment_id)
+                world.change_row(row, attachment_id=attachment,
+                                 connection_info=connection_info)
+        world.change_server(instance.uuid, task_state=None)
+        world.change_migration(instance.uuid, 'error')
+        world.migrations.pop(instance.uuid, None)
+
+    def _reset_live_migration(self, context: Any, instance: Any) -> None:
+        instance.save(task_state=None)
+
     # Delete
 
     def terminate_instance(self, instance: Instance, bdms: Mappings) -> None:
@@ -377,8 +399,10 @@ class Manager26(compute.Manager):
                 task_states.REBUILD_BLOCK_DEVICE_MAPPING,
                 task_states.REBUILD_SPAWNING):
             instance.save(vm_state=vm_states.ERROR, task_state=None)
-        elif task in (task_states.RESIZE_PREP, task_states.MIGRATING):
+        elif task == task_states.RESIZE_PREP:
             instance.save(task_state=None)
+        elif task == task_states.MIGRATING:
+            self._reset_live_migration(context, instance)
         super()._init_instance(context, instance)
 
     def _restore_guest(self, instance: Any) -> None:

@@ -8,9 +8,11 @@ nova-computes, one after the other.
 from __future__ import annotations
 
 from collections.abc import Callable
+import contextlib
 
 from nova.compute import power_state, task_states, vm_states
 
+from nova_bdm_cleanup.node import adoption
 from nova_bdm_cleanup.tests.simulation import (
     cinder as model,
     operations,
@@ -18,7 +20,11 @@ from nova_bdm_cleanup.tests.simulation import (
 )
 from nova_bdm_cleanup.tests.simulation.compute import HostFailure
 from nova_bdm_cleanup.tests.simulation.compute_moves import migration_of
-from nova_bdm_cleanup.tests.simulation.nova import Context, Mappings
+from nova_bdm_cleanup.tests.simulation.nova import (
+    Context,
+    DatabaseFailure,
+    Mappings,
+)
 from nova_bdm_cleanup.tests.simulation.world import (
     COMPUTE,
     Guest,
@@ -179,17 +185,18 @@ class Cloud(operations.Operations):
         try:
             self.move_guest(server, HERE, THERE)
         except (model.CinderError, HostFailure):
-            # Roll back: disconnect the volumes from the target.
-            for row in world.volumes_of(server):
-                attachment, connection_info = former[row.uuid]
-                if row.attachment_id != attachment:
-                    world.hosts[THERE].devices.pop(row.number, None)
-                    world.cinder.delete(row.attachment_id)
-                    world.change_row(row, attachment_id=attachment,
-                                     connection_info=connection_info)
-            world.change_server(server, task_state=None)
-            world.change_migration(server, 'error')
-            world.migrations.pop(server, None)
+            with world.acting_on(HERE):
+                self.hosts[HERE]._rollback_live_migration(
+                    Context(world), self._instance(server), former)
+
+    # Repair
+
+    def repair(self, server: str) -> None:
+        """``nova-bdm-cleanup repair``, on the host of the server."""
+        with contextlib.suppress(adoption.Busy, adoption.NotHere,
+                                 DatabaseFailure):
+            adoption.carry_out(
+                self.hosts[self.world.server(server).host], server)
 
     # Delete
 
@@ -263,6 +270,8 @@ class Cloud(operations.Operations):
             self._run_undisturbed(HERE, lambda: self.shelve(server))
         if record.vm_state == vm_states.SHELVED_OFFLOADED:
             self._run_undisturbed(HERE, lambda: self.unshelve(server))
+        if world.is_repaired_at_end:
+            self._run_undisturbed(record.host, lambda: self.repair(server))
         for _ in range(world.reboots_at_end):
             world.advance_time()
             self._run_undisturbed(

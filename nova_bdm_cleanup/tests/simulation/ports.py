@@ -26,6 +26,7 @@ from nova.virt.libvirt import driver as libvirt_driver
 from nova.volume import cinder as nova_cinder
 
 from nova_bdm_cleanup.node import (
+    adoption,
     connections,
     credentials,
     devices,
@@ -40,7 +41,7 @@ from nova_bdm_cleanup.node import (
     process_record,
 )
 from nova_bdm_cleanup.node.cleanup import actions, cleaner, log_lines
-from nova_bdm_cleanup.node.cleanup.triggers import Mode
+from nova_bdm_cleanup.node.cleanup.triggers import Mode, ROLLBACK
 from nova_bdm_cleanup.node.hooks import (
     delete,
     evacuation,
@@ -70,7 +71,9 @@ from nova_bdm_cleanup.tests.simulation.nova import (
 from nova_bdm_cleanup.tests.simulation.scheduler import Violation
 from nova_bdm_cleanup.tests.simulation.world import (
     BEFORE,
+    COMPUTES,
     Entry,
+    Guest,
     number_of,
     REFUSED,
     Silence,
@@ -355,6 +358,17 @@ class Harness:
             found: AbstractSet[str]) -> Mapping[str, Any] | None:
         return connection_info if found else None
 
+    def devices_at(self, addresses: AbstractSet[Address]) -> frozenset[str]:
+        return frozenset(
+            compute.path_of(number) for number in self._devices()
+            if _address_of(number) in addresses)
+
+    def disks_in_domain(self, guest: Guest) -> Iterator[devices.GuestDisk]:
+        for disk in guest.disks.values():
+            yield devices.GuestDisk(
+                disk.serial, compute.path_of(disk.number), '',
+                frozenset([_address_of(disk.number)]), False)
+
     # The guests of a host, in place of ``node.domains``
 
     def domains(self, driver: Any) -> tuple[domains.Domain, ...]:
@@ -375,6 +389,21 @@ class Harness:
         world.reads(f'guest of {server.uuid}')
         return frozenset(disk.serial for disk in guest.disks.values()) \
             if guest is not None and guest.is_defined else frozenset()
+
+    # Adoptions
+
+    def follow(self, manager: Any, servers: Sequence[str]) -> None:
+        """Stand in for the thread of ``adoption.follow``."""
+        for server in servers:
+            self.world.scheduler.spawn(
+                f'adoption of {server}', COMPUTES[manager.host],
+                functools.partial(self._adopt, manager, server))
+
+    @staticmethod
+    def _adopt(manager: Any, server: str) -> None:
+        with contextlib.suppress(adoption.Busy, adoption.NotHere,
+                                 DatabaseFailure):
+            adoption._adopt(manager, server, ROLLBACK)
 
     # Locks
 
@@ -654,8 +683,8 @@ def installed_plugin() -> Iterator[Harness]:
     harness = Harness()
     seen: Sequence[tuple[Any, str, Any]] = (
         *((module, 'objects', Objects) for module in (
-            delete, evacuation, instance, interrupted, neighbours, operation,
-            operations)),
+            adoption, delete, evacuation, instance, interrupted, neighbours,
+            operation, operations)),
         (operation, '_this_thread', Local(harness)),
         (evacuation, '_at_power_off', AtPowerOff(harness)),
         (connections, '_answers', Answers(harness)),
@@ -675,6 +704,11 @@ def installed_plugin() -> Iterator[Harness]:
         (nova_cinder, 'API', compute.Volumes),
         (libvirt_driver, 'LibvirtDriver', compute.Driver),
         (process_record, 'record', lambda *_: None),
+        (adoption, 'follow', harness.follow),
+        (adoption, '_adopt', harness.with_failures(adoption._adopt)),
+        (adoption, 'Deadline', Deadline),
+        (adoption, 'nova_context', types.SimpleNamespace(
+            get_admin_context=lambda: Context(harness.world))),
         *((module, 'masked', _raising_errors(log_lines.masked))
           for module in (log_lines, late_disconnects)),
         (neighbours.LOG, 'debug', lambda *_, **__: _raise_programming_error(
@@ -703,6 +737,7 @@ def installed_plugin() -> Iterator[Harness]:
         (instance, 'brick_utils', harness),
         *((devices, name, getattr(harness, name)) for name in (
             'volume_devices', 'unique_devices', 'are_absent', 'are_held',
+            'devices_at', 'disks_in_domain',
             'device_addresses', 'remaining', 'removal_advice',
             'narrow_connection_info')),
         *((module, 'SuppressedDisconnects',

@@ -56,8 +56,8 @@ PROPERTIES = {
         'from the begin to the end of a reconnect, the volume has an '
         'attachment to the server, so that no other server gets it',
     'serving-attachments-stay':
-        'a reconnect deletes no attachment by which a guest has the volume, '
-        'on this host or on another one',
+        'a reconnect and an adoption delete no attachment by which a guest '
+        'has the volume, on this host or on another one',
     'device-before-row':
         'no mapping is deleted while its guest runs or its device is on the '
         'host, unless a log line says that the device stays',
@@ -291,11 +291,13 @@ def check_attachment_deletion(world: World, attachment: str) -> None:
 
 def _reconnect_of(world: World, server: str, volume: str
                   ) -> Mapping[str, Any] | None:
-    """Return the reconnect of a volume in the plugin's last plan, if any."""
+    """Return the reconnect or adoption of a volume in the plugin's last plan,
+    if any.
+    """
     row = world.row_of(server, volume)
     return next((action for action in (
         world.entries[-1].record['actions'] if world.entries else ())
-        if row is not None and action['kind'] == 'reconnect'
+        if row is not None and action['kind'] in ('reconnect', 'adopt')
         and action['bdm']['uuid'] == row.uuid), None)
 
 

@@ -27,6 +27,7 @@ from nova_bdm_cleanup.tests.simulation.scenarios import (
     Setup,
 )
 from nova_bdm_cleanup.tests.simulation.world import (
+    COMPUTE,
     connection,
     Disk,
     Guest,
@@ -448,6 +449,74 @@ def _compose_served(operation: str, cloud: Cloud) -> None:
     _begin(cloud, operation)
 
 
+# The guest goes on: an administrator has the disks adopted
+
+
+def _beside(cloud: Cloud, volume: str = HALF, *, completes: bool = True
+            ) -> None:
+    """It is attached here, and another attachment is of the other host."""
+    row = _row(cloud, volume)
+    own = row.attachment_id, row.connection_info
+    _connect_there(cloud, volume, completes=completes)
+    row.attachment_id, row.connection_info = own
+
+
+def _attaching_beside(cloud: Cloud) -> None:
+    """It is attached here, and is being attached to the other host."""
+    _beside(cloud, completes=False)
+
+
+def _both_on_both_hosts(cloud: Cloud) -> None:
+    """Two disks are attached to both hosts."""
+    _connect_there(cloud)
+    _connect_there(cloud, HEALTHY)
+
+
+def _forge(cloud: Cloud) -> None:
+    """It is attached to both hosts, and a member writes another attachment
+    to this one.
+    """
+    _connect_there(cloud)
+    cloud.begin('member', cloud.write_attachment, HALF, SERVER, HERE)
+
+
+ADOPTED: Mapping[str, Setup] = {
+    'both': _on_both_hosts, 'not-deleted': _not_deleted,
+    'unknown': _unknown, 'beside': _beside,
+    'attaching-beside': _attaching_beside, 'two': _both_on_both_hosts}
+
+
+def _migrate(cloud: Cloud) -> None:
+    """An administrator live-migrates the server."""
+    cloud.begin('admin', cloud.live_migrate, SERVER)
+    # Where it goes, the other attachment is a second one.
+    cloud.world.unchecked_volumes.add(HALF)
+
+
+_OTHERS_OF_ADOPTIONS: Mapping[str, Setup] = {
+    **OTHERS, 'live-migrates': _migrate}
+
+
+def _compose_adoption(kind: Setup, other: str, cloud: Cloud) -> None:
+    """Have no reboot at the end, unless another operation takes part."""
+    _set_up(cloud, 'reboot', {kind.__doc__ or '': kind})
+    world = cloud.world
+    world.reboots_at_end = 2 if other else 0
+    world.is_repaired_at_end = True
+    cloud.begin('administrator', cloud.repair, SERVER, process=COMPUTE)
+    if other:
+        _OTHERS_OF_ADOPTIONS[other](cloud)
+
+
+def _compose_served_adoption(cloud: Cloud) -> None:
+    _set_up(cloud, 'reboot', _SERVED)
+    scenarios._choose(cloud, dict(_DOMAINS))
+    cloud.world.unchecked_properties = frozenset((
+        'one-host-only', 'in-order-at-the-end'))
+    cloud.world.reboots_at_end = 0
+    cloud.begin('administrator', cloud.repair, SERVER, process=COMPUTE)
+
+
 SCENARIOS: dict[str, Scenario] = dict(scenarios.SCENARIOS)
 
 
@@ -493,6 +562,25 @@ for _operation, _kinds, _names in _COMBINATIONS:
              f'{_operation}: A disk is half attached. {OTHERS[_name].__doc__}',
              _operation, functools.partial(
                  _compose, _operation, _kinds, _name))
+for _name, _kind in ADOPTED.items():
+    _add(f'adopt-{_name}', f'repair: {_kind.__doc__}', 'reboot',
+         functools.partial(_compose_adoption, _kind, ''), failures=1)
+for _name, _others in {
+        'both': ('attach', 'detach', 'swap', 'neighbour-attaches',
+                 'remote-arrives', 'reboots-again'),
+        # By an address of the other host, Nova itself would disconnect the
+        # neighbour.
+        'beside': ('live-migrates',),
+        'unknown': ('half-detach', 'half-swap')}.items():
+    for _other in _others:
+        _add(f'adopt-{_name}-{_other}',
+             f'repair: {ADOPTED[_name].__doc__} '
+             f'{_OTHERS_OF_ADOPTIONS[_other].__doc__}', 'reboot',
+             functools.partial(_compose_adoption, ADOPTED[_name], _other))
+_add('adopt-both-forged', f'repair: {_forge.__doc__}', 'reboot',
+     functools.partial(_compose_adoption, _forge, ''))
+_add('adopt-served', 'repair: The guest runs on the other host.', 'reboot',
+     _compose_served_adoption, failures=1)
 #: The kinds without another operation at the same time.
 _ALONE: Mapping[str, Sequence[Sequence[str]]] = {
     'reboot': [[kind] for kind in KINDS],

@@ -201,6 +201,10 @@ class Migration:
     created_at: datetime.datetime
     updated_at: datetime.datetime | None = None
 
+    @property
+    def uuid(self) -> str:
+        return str(self.id)
+
 
 @dataclasses.dataclass
 class Entry:
@@ -320,6 +324,8 @@ class World:
         self.failed_at = ''
         #: How often the owner reboots the server at the end.
         self.reboots_at_end = 2
+        #: An administrator has its disks adopted before that.
+        self.is_repaired_at_end = False
         #: The server was deleted during another operation.
         self.deleted_meanwhile = False
         self.policy = Policy()

@@ -151,6 +151,13 @@ class Sources:
         self.asked.append('left_out')
         return self.seen.left_out
 
+    def on_host(self, disks: Sequence[tuple[facts.Bdm,
+                                            facts.Attachment | None]]
+                ) -> Mapping[str, facts.OnHost]:
+        self.asked.append('on_host')
+        return {bdm.uuid: self.seen.on_host.get(bdm.uuid, facts.OnHost())
+                for bdm, _ in disks}
+
     def swaps(self) -> facts.Ending:
         self.asked.append('swaps')
         return self.seen.swaps

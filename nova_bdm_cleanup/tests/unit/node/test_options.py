@@ -125,7 +125,8 @@ class SettingsTest(ConfTestCase):
             conf = self.conf('triggers = ' + given)
             self.assertEqual(words, options.words_of(conf))
             found = options.settings(conf).triggers
-            self.assertEqual(['hard_reboot', 'soft_reboot', *names],
+            self.assertEqual(['hard_reboot', 'soft_reboot', 'rollback',
+                              *names],
                              [trigger.name for trigger in found])
             self.assertEqual(words, options.words_for(found))
         # Only some of the triggers of a word.

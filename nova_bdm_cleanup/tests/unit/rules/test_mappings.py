@@ -10,7 +10,8 @@ from typing import Any
 import testscenarios
 
 from nova_bdm_cleanup.rules import disks, facts, mappings, table
-from nova_bdm_cleanup.rules.facts import Action, Attach, Policy
+from nova_bdm_cleanup.rules.facts import Action, Attach, InGuest, Policy
+from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.rules.world import World
 from nova_bdm_cleanup.tests.unit import base, make
 from nova_bdm_cleanup.tests.unit.make import decide
@@ -855,6 +856,126 @@ class NotReconnectedTest(base.TestCase):
         self.assertIn('not reconnected: ', finding.explanation)
 
 
+#: What this host has of a disk that is adopted.
+ON_HOST = facts.OnHost('sdb', InGuest.DISK, '')
+THERE = make.attached_to(host=make.OTHER_HOST)
+
+
+def running(*attachments, on_host=ON_HOST, entries=(2,), **values):
+    """Return a look at a disk that is half attached, whose guest goes on."""
+    return half(*attachments, entries=entries, starts_guest=False,
+                adopts=True, on_host={'bdm-1': on_host}, **values)
+
+
+#: id, the look, the attachment that is taken over, and those that are deleted.
+ADOPTED: tuple[Any, ...] = (
+    ('its own is of another host', running(
+        OWN, SECOND, entries=(), volume={'attached_to': (
+            THERE, make.attached_to(attachment_id='attachment-2'))}),
+     2, [1]),
+    ('its own does not exist', running(SECOND), 2, []),
+    ('its own only reserves the volume', running(RESERVED, SECOND), 2, [1]),
+    ('its own is attached here, and another one is attaching', running(
+        OWN, dataclasses.replace(ATTACHING, id='attachment-2'), entries=[1],
+        status='attaching'), 1, [2]),
+    ('a back end that gives names', running(dataclasses.replace(
+        SECOND, addresses=frozenset(), name='volumes/volume-1')), 2, []),
+)
+
+#: id, the look, and why its disk is not adopted.
+NOT_ADOPTED: tuple[Any, ...] = (
+    ('none is attached here', running(SECOND, entries=()),
+     'Cinder shows none as attachment to this host'),
+    ('two are attached here', running(SECOND, THIRD, entries=[2, 3]),
+     'attachment-2 and attachment-3 both connect'),
+    ('Cinder shows neither an address nor a name', running(
+        dataclasses.replace(SECOND, addresses=frozenset())),
+     'Cinder shows attachment-2 as attachment to this host'),
+    ('the kernel has no device', running(SECOND, on_host=dataclasses.replace(
+        ON_HOST, device='')), 'the kernel of this host has no device'),
+    *(('of the guest: %s' % each.value, running(
+        SECOND, on_host=dataclasses.replace(ON_HOST, in_guest=each)),
+       each.value) for each in InGuest if each is not InGuest.DISK),
+    ('another one may serve the guest elsewhere', running(
+        OWN, SECOND, entries=(), volume={'attached_to': (
+            THERE, make.attached_to(attachment_id='attachment-2'))},
+        on_host=dataclasses.replace(ON_HOST, in_guest=InGuest.NOT_RUNNING)),
+     'the guest may be on another host'),
+    ('Nova does something', running(SECOND, on_host=dataclasses.replace(
+        ON_HOST, operation='migration 1 is running')),
+     'migration 1 is running'),
+    ('the volume is being detached', running(
+        RESERVED, SECOND, status='detaching'), 'its volume is detaching'),
+    ('of another project', running(
+        RESERVED, entries=(), volume={'project': make.OTHER_PROJECT}),
+     'not known to belong to the project'),
+)
+
+
+class AdoptedTest(base.TestCase):
+    """The mappings that take over an attachment, and which one."""
+
+    scenarios = base.scenarios(ADOPTED, 'seen', 'taken', 'deleted')
+
+    def test_attachments_of_the_row(self):
+        finding, = decide(self.seen).due
+        self.assertTrue(finding.is_adoption)
+        self.assertTrue(finding.is_agreed)
+        self.assertFalse(finding.is_removal or finding.disconnect)
+        self.assertEqual('attachment-%d' % self.taken, finding.first.id)
+        ids = ['attachment-%d' % n for n in self.deleted]
+        self.assertEqual(ids, [a.id for a in finding.dependent])
+        self.assertEqual(finding.dependent, finding.deleted)
+        self.assertIn('takes over', finding.explanation)
+
+
+class NotAdoptedTest(base.TestCase):
+    """The mappings of running guests that stay as they are."""
+
+    scenarios = base.scenarios(NOT_ADOPTED, 'seen', 'why')
+
+    def test_reason_is_told(self):
+        plan = decide(self.seen)
+        finding = next(f for f in plan.findings if f.bdm is BDM)
+        self.assertEqual((), plan.due)
+        self.assertFalse(finding.is_agreed and finding.is_adoption)
+        self.assertIn(self.why, finding.explanation)
+
+
+class RunningTest(base.TestCase):
+    """What else is done about a guest that goes on."""
+
+    def stale(self, on_host):
+        return running(
+            OWN, SECOND, entries=(), on_host=on_host, volume={'attached_to': (
+                make.attached_to(), make.attached_to(
+                    attachment_id='attachment-2', host=make.OTHER_HOST))})
+
+    def test_attachment_of_another_host_is_deleted_beside_a_healthy_one(self):
+        finding, = decide(self.stale(ON_HOST)).due
+        self.assertEqual(('attachment-2', Action.DELETE),
+                         (finding.attachment_id, finding.action))
+
+    def test_it_is_kept_if_the_guest_may_be_there(self):
+        plan = decide(self.stale(dataclasses.replace(
+            ON_HOST, in_guest=InGuest.NOT_RUNNING)))
+        self.assertEqual((), plan.due)
+        self.assertIn(Reason.GUEST_RUNNING,
+                      {f.withheld for f in plan.findings})
+
+    def test_nothing_is_removed(self):
+        plan = decide(running(entries=(), status='available'))
+        self.assertEqual([Reason.GUEST_RUNNING],
+                         [f.withheld for f in plan.findings if f.bdm is BDM])
+
+    def test_host_is_asked_only_where_it_decides(self):
+        for look, expected in (
+                (running(SECOND), True), (running(OWN, entries=[1]), False),
+                (self.stale(ON_HOST), True), (half(SECOND), False)):
+            found = mappings.mappings_of(World(look, Policy(), make.NOW))
+            self.assertEqual(expected, found['bdm-1'].depends_on_host, look)
+
+
 class PlaceTest(base.TestCase):
     """Proofs that the guest is on this host, and when they are needed."""
 
@@ -893,7 +1014,8 @@ class CoverageTest(base.TestCase):
     def test_every_row_has_a_test_above(self):
         tested = set()
         for look in [row[1] for row in (
-                *ROWS, *LOOKS, *RECONNECTED, *NOT_RECONNECTED)]:
+                *ROWS, *LOOKS, *RECONNECTED, *NOT_RECONNECTED, *ADOPTED,
+                *NOT_ADOPTED)]:
             world = World(look, Policy(), make.NOW)
             for judged in mappings.mappings_of(world).values():
                 tested.add(id(judged.row))

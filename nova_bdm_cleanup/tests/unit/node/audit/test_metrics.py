@@ -77,6 +77,7 @@ class MetricsTestCase(base.TestCase):
         for trigger in (triggers.HARD_REBOOT.name, triggers.START.name):
             self.counters.count_removal(Reason.VOLUME_MISSING, trigger)
             self.counters.count_reconnect(Reason.HALF_MOVED, trigger)
+            self.counters.count_adoption(Reason.HALF_MOVED, trigger)
             self.counters.count_refusals(Reason.OVER_LIMIT, trigger, 3)
             self.counters.add_cinder_seconds(trigger, 0.5)
         self.counters.add_cinder_seconds('start', 0.25)

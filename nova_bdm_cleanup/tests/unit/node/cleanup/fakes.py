@@ -92,6 +92,8 @@ class World:
         self.running = True
         #: Whether the guest is certainly on this host only.
         self.is_here = False
+        #: What this host has of each disk.
+        self.on_host = facts.OnHost()
         #: The mappings whose disks this guest does not have.
         self.left_out: set[str] = set()
         #: The attachments that the cleanup has made, and the addresses that
@@ -304,6 +306,11 @@ class Host(InstancePort):
         with self._world.call('left-out'):
             return frozenset(self._world.left_out - proved.keys())
 
+    def on_host(self, bdm: facts.Bdm, attachment: facts.Attachment | None
+                ) -> facts.OnHost:
+        with self._world.call('on-host', bdm.uuid):
+            return self._world.on_host
+
     def is_off(self) -> bool:
         with self._world.call('is-off'):
             return not self._world.running
@@ -424,6 +431,17 @@ class Host(InstancePort):
             if named not in world.ours(bdm.volume_id):
                 world.violation('%s names %s', bdm, named)
             return self._changed(bdm, attachment_id=attachment_id)
+
+    def release(self) -> None:
+        with self._world.call('release'):
+            pass
+
+    def take_over(self, bdm: facts.Bdm, attachment: facts.Attachment,
+                  is_multiattach: bool) -> facts.Bdm:
+        with self._world.call('take-over', attachment.id):
+            self._check(bdm)
+            return self._changed(bdm, attachment_id=attachment.id,
+                                 addresses=attachment.addresses)
 
     def connect(self, bdm: facts.Bdm, is_multiattach: bool) -> facts.Bdm:
         world, attachment_id = self._world, bdm.attachment_id or ''
@@ -687,6 +705,8 @@ class Counters(log_lines.Counters):
             collections.Counter())
         self.reconnects: collections.Counter[tuple[str, str]] = (
             collections.Counter())
+        self.adoptions: collections.Counter[tuple[str, str]] = (
+            collections.Counter())
         self.refusals: collections.Counter[tuple[str, str]] = (
             collections.Counter())
         self.cinder_seconds: dict[str, list[float]] = (
@@ -697,6 +717,9 @@ class Counters(log_lines.Counters):
 
     def count_reconnect(self, reason: str, trigger: str) -> None:
         self.reconnects[str(reason), trigger] += 1
+
+    def count_adoption(self, reason: str, trigger: str) -> None:
+        self.adoptions[str(reason), trigger] += 1
 
     def count_refusals(self, reason: str, trigger: str,
                        number: int = 1) -> None:

@@ -24,21 +24,22 @@ class TriggersTest(base.TestCase):
         self.assertEqual(
             {each.name for each in vars(triggers).values()
              if isinstance(each, triggers.Trigger)},
-            {each.name for each in (*triggers.TRIGGERS, triggers.AUDIT)})
+            {each.name for each in (
+                *triggers.TRIGGERS, triggers.AUDIT, triggers.REPAIR)})
 
     def test_every_choice_selects_something(self) -> None:
         for choice in triggers.CHOICES:
             self.assertTrue(triggers.selected_by(choice), choice)
 
-    def test_reboots_need_no_word(self) -> None:
-        self.assertEqual((triggers.HARD_REBOOT, triggers.SOFT_REBOOT),
-                         triggers.ALWAYS_ON)
+    def test_reboots_and_rollbacks_need_no_word(self) -> None:
+        self.assertEqual((triggers.HARD_REBOOT, triggers.SOFT_REBOOT,
+                          triggers.ROLLBACK), triggers.ALWAYS_ON)
 
     def test_host_is_charged_for_what_no_member_requests(self) -> None:
         """Check that a project pays for what its members can ask for."""
         self.assertEqual(
             {'host_boot', 'interrupted_move', 'return', 'live_migration',
-             'audit'},
+             'rollback', 'audit'},
             {each.name for each in (*triggers.TRIGGERS, triggers.AUDIT)
              if each.payer is triggers.Payer.HOST})
 
