@@ -15,7 +15,7 @@ from typing import Any, Callable
 from oslo_config import cfg
 
 from nova_bdm_cleanup import VERSION
-from nova_bdm_cleanup.admin import journal, status
+from nova_bdm_cleanup.admin import journal, repair, status
 from nova_bdm_cleanup.node.store.database import StoreError
 from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.terminal import CommandError, ExitCode
@@ -127,6 +127,24 @@ def _parser() -> argparse.ArgumentParser:
          store, config, entry).add_argument(
              '--volume', metavar='ID', action='append',
              help='only this volume; may be given several times')
+    repairs = _add(
+        commands, 'repair', repair.run,
+        'have mappings take over the attachments by which running guests have '
+        'their disks',
+        'Run it as root, or as the user of nova-compute, on the host of the '
+        'servers. The running nova-compute does it. The guests are left as '
+        'they are; nothing is done about a disk unless Cinder, the kernel, '
+        'the guest and Nova agree.',
+        as_json, config)
+    repairs.add_argument('servers', metavar='SERVER', nargs='*',
+                         type=spelling.identifier,
+                         help='the ID of a server of this host')
+    repairs.add_argument('--all', action='store_true',
+                         help='all servers of this host')
+    answer = repairs.add_mutually_exclusive_group()
+    answer.add_argument('--dry-run', action='store_true',
+                        help='only show what would be done, and who agrees')
+    answer.add_argument('--yes', action='store_true', help='do not ask')
     _add(commands, 'status', status.run,
          'whether the plugin works in the running nova-compute, and the open '
          'findings of this host',

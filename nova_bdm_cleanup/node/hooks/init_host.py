@@ -18,6 +18,7 @@ from nova_bdm_cleanup.node import (
     options,
     periodic,
     process_record,
+    repairs,
 )
 from nova_bdm_cleanup.node.boot import Boot
 from nova_bdm_cleanup.node.cleanup import actions
@@ -54,6 +55,8 @@ def begin(call: NovaCall) -> Iterator[None]:
                                call.manager.host, options.counters(CONF))
         with log_failure(None):
             adoption.follow(call.manager, boot.given_up)
+        with log_failure(None):
+            repairs.begin(call.manager)
     finally:
         # Otherwise an error would keep nova-compute from starting.
         with log_failure(None):

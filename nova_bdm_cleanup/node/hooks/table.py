@@ -270,8 +270,9 @@ HOOKS: Sequence[Hook] = (
          'Records this nova-compute for ``nova-bdm-cleanup status``, begins '
          'the periodic task, and has all instances that Nova resumes '
          'share one time limit. After it, disconnects what had to stay '
-         'connected before, and reports the operations that an earlier '
-         'nova-compute has not ended.'),
+         'connected before, reports the operations that an earlier '
+         'nova-compute has not ended, and begins to take up the requests of '
+         '``nova-bdm-cleanup repair``.'),
     Hook(None, ATTACHMENT_CREATE, Wraps.AROUND, 'connections.remember',
          _REMEMBERS),
     Hook(None, ATTACHMENT_UPDATE, Wraps.AROUND, 'connections.remember',

@@ -136,6 +136,15 @@ class StoreError(Exception):
     """The store cannot be used; names the path and what to do."""
 
 
+def host_path(store: str, host: str, suffix: str) -> str:
+    """Return the path beside a store of what belongs to one host.
+
+    Several nova-computes may share a store.
+    """
+    return '%s-%s.%s' % (os.path.abspath(store),
+                         urllib.parse.quote(host, safe=''), suffix)
+
+
 def deletion_of(serial: int) -> list[tuple[str, Sequence[Any]]]:
     """Return the statements that delete an entry of the journal.
 

@@ -15,10 +15,10 @@ import json
 import os
 import time
 from typing import Any
-import urllib.parse
 
 from nova_bdm_cleanup.node.store.database import (
     Database,
+    host_path,
     LOCK_TIMEOUT,
     StoreError,
 )
@@ -106,7 +106,7 @@ def record(process: Process, path: str) -> None:
 
 def _lock_of(database: Database, host: str) -> str:
     """Return the path of the file that the nova-compute of a host locks."""
-    return '%s-%s.lock' % (database.path, urllib.parse.quote(host, safe=''))
+    return host_path(database.path, host, 'lock')
 
 
 def _hold(path: str) -> int:

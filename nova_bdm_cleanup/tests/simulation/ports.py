@@ -39,6 +39,7 @@ from nova_bdm_cleanup.node import (
     operations,
     options,
     process_record,
+    repairs,
 )
 from nova_bdm_cleanup.node.cleanup import actions, cleaner, log_lines
 from nova_bdm_cleanup.node.cleanup.triggers import Mode, ROLLBACK
@@ -704,6 +705,7 @@ def installed_plugin() -> Iterator[Harness]:
         (nova_cinder, 'API', compute.Volumes),
         (libvirt_driver, 'LibvirtDriver', compute.Driver),
         (process_record, 'record', lambda *_: None),
+        (repairs, 'begin', lambda *_: None),
         (adoption, 'follow', harness.follow),
         (adoption, '_adopt', harness.with_failures(adoption._adopt)),
         (adoption, 'Deadline', Deadline),
