@@ -35,7 +35,7 @@ from xml.etree import ElementTree
 
 from nova_bdm_cleanup.openstack.connection_info import addresses_in, spelt
 from nova_bdm_cleanup.rules import spelling
-from nova_bdm_cleanup.rules.facts import Address
+from nova_bdm_cleanup.rules.facts import Address, Source
 
 #: A portal, the name of a target, and the number of a unit.
 Target = tuple[str, str, Any]
@@ -299,36 +299,53 @@ def addresses_in_domain(xml: str) -> frozenset[Address]:
 
 
 class GuestDisk(NamedTuple):
-    """A disk of a domain of libvirt."""
+    """A disk of a domain of libvirt that a guest has open."""
 
     #: Nova makes it from the ID of the volume.
     serial: str
-    #: Of the device or file on this host; empty: it is on the network.
-    path: str
-    #: The name in the network, or of the file.
-    name: str
-    addresses: frozenset[Address]
+    source: Source
     #: The hypervisor copies it to another one, as in a swap.
     is_copied: bool
 
-    def is_named(self, name: str) -> bool:
-        """Return whether it has the name that a back end gives a volume."""
-        return self.name == name
-
 
 def disks_in_domain(xml: str) -> Iterator[GuestDisk]:
-    """Yield the disks of a domain of libvirt that have a serial."""
+    """Yield the disks of an active domain of libvirt that have a serial."""
     # It is libvirt's own.
     domain = ElementTree.fromstring(xml)  # noqa: S314
     for disk in domain.iterfind('./devices/disk'):
         source, serial = disk.find('source'), disk.findtext('serial')
-        if source is None or not serial:
-            continue
-        path = source.get('dev') or source.get('file') or ''
-        yield GuestDisk(
-            spelling.identifier(serial), path,
-            os.path.basename(path) or source.get('name', ''),
-            _addresses_of_source(source), disk.find('mirror') is not None)
+        if source is not None and serial:
+            yield GuestDisk(
+                spelling.identifier(serial), _source_of(source, True),
+                disk.find('mirror') is not None)
+
+
+def sources_in_domain(xml: str, is_active: bool) -> dict[str, Source]:
+    """Return the sources of the disks of a domain, by the name of the device
+    in the guest.
+
+    :param is_active: the guest has them open
+    """
+    # It is libvirt's own.
+    domain = ElementTree.fromstring(xml)  # noqa: S314
+    found = {}
+    for disk in domain.iterfind('./devices/disk'):
+        # Not the source of a mirror: the guest does not use it yet.
+        target, source = disk.find('target'), disk.find('source')
+        device = None if target is None else target.get('dev')
+        if device and source is not None:
+            found[device] = _source_of(source, is_active)
+    return found
+
+
+def _source_of(source: ElementTree.Element, is_active: bool) -> Source:
+    file = source.get('file')
+    path = file or source.get('dev')
+    name = os.path.basename(file) if file else source.get('name')
+    if is_active or not path:
+        return Source(_addresses_of_source(source), name, path)
+    # Its device may be another one's since the host was booted.
+    return Source(_addresses_by_path(path), name, path)
 
 
 def serials_in_domain(xml: str) -> frozenset[str]:
@@ -355,15 +372,21 @@ def path_addresses(path: str) -> frozenset[Address]:
 
     A guest may have a device that is gone: its name may still tell them.
     """
-    found = {address
-             for name in _related(os.path.basename(os.path.realpath(path)),
-                                  'slaves')
-             for address in device_addresses(name)}
+    found = frozenset(
+        address for name in _related(
+            os.path.basename(os.path.realpath(path)), 'slaves')
+        for address in device_addresses(name))
+    return found | _addresses_by_path(path)
+
+
+def _addresses_by_path(path: str) -> frozenset[Address]:
+    """Return the addresses in the name of a device."""
+    found: frozenset[Address] = frozenset()
     for name_by_path in _NAMES_BY_PATH:
         match = name_by_path.search(path)
         if match:
             found |= _forms(*match.groups())
-    return frozenset(found)
+    return found
 
 
 # iSCSI sessions

@@ -9,6 +9,7 @@ the host was booted.  The rows of its server claim its disks.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from nova import exception
@@ -18,7 +19,7 @@ from oslo_log import log as logging
 
 from nova_bdm_cleanup.node import devices
 from nova_bdm_cleanup.rules import spelling
-from nova_bdm_cleanup.rules.facts import Address
+from nova_bdm_cleanup.rules.facts import Address, Source
 
 LOG = logging.getLogger(__name__)
 
@@ -66,6 +67,35 @@ def serials(driver: Any, instance: Any) -> frozenset[str]:
     except exception.InstanceNotFound:
         return frozenset()
     return devices.serials_in_domain(guest._domain.XMLDesc(0))
+
+
+def sources(driver: Any, instance: Any) -> Mapping[str, Source]:
+    """Return the sources of the disks of an instance's guest, by the name of
+    the device in it; none if it is not known here.
+
+    A guest that is off had them when it was last on: each change of a guest is
+    one of its definition, too.
+
+    :raises Exception: when the hypervisor does not tell
+    """
+    if not is_libvirt(driver):
+        return {}
+    try:
+        return _sources_of_libvirt(driver._host, instance)
+    except Exception:
+        # As above: the guest is not started without a disk for this.
+        LOG.debug('The hypervisor is asked once more', exc_info=True)
+        return _sources_of_libvirt(driver._host, instance)
+
+
+def _sources_of_libvirt(host: libvirt_host.Host,
+                        instance: Any) -> Mapping[str, Source]:
+    try:
+        guest = host.get_guest(instance)
+    except exception.InstanceNotFound:
+        return {}
+    return devices.sources_in_domain(
+        guest._domain.XMLDesc(0), bool(guest.is_active()))
 
 
 def _all_of_libvirt(host: libvirt_host.Host) -> tuple[Domain, ...]:

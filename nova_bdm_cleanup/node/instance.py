@@ -48,6 +48,7 @@ from nova_bdm_cleanup.openstack.connection_info import (
     addresses_in,
     name_in,
     parse_connection_info,
+    path_in,
 )
 from nova_bdm_cleanup.openstack.deadline import Deadline
 from nova_bdm_cleanup.rules import action_events, facts, spelling
@@ -108,6 +109,8 @@ class NovaInstance:
         self._rows: dict[str, Any] = {}
         #: The task state that :meth:`claim` has set.
         self._pending: str | None = None
+        #: The connections of attachments that no row names.
+        self._unnamed: dict[str, dict[str, Any]] = {}
 
     def known_server(self) -> facts.Server:
         """Return the server as the request has it."""
@@ -202,7 +205,11 @@ class NovaInstance:
         return self._neighbours.volumes()
 
     def swaps(self) -> facts.Ending:
-        return operations.swaps(self._context, self._instance.uuid)
+        return operations.swaps(
+            self._context, self._instance.uuid, self.name)
+
+    def last_swap(self) -> float:
+        return operations.last_swap(self._context, self._instance.uuid)
 
     def attaches(self, bdms: Sequence[facts.Bdm]
                  ) -> Mapping[str, facts.Attach]:
@@ -261,8 +268,8 @@ class NovaInstance:
         found = devices.devices_at(attachment.addresses) \
             if attachment else frozenset()
         return facts.OnHost(
-            ', '.join(sorted(found)) or (attachment.name if attachment
-                                         else ''),
+            ', '.join(sorted(found)) or (
+                attachment and attachment.back_end_name or ''),
             self._look_into_guest(bdm, attachment)[0],
             self._operation_in_progress())
 
@@ -291,11 +298,9 @@ class NovaInstance:
             return facts.InGuest.COPIED, ''
         if attachment is None:
             return facts.InGuest.NOT_COMPARED, ''
-        is_same = (disk.addresses & attachment.addresses
-                   if attachment.addresses
-                   else attachment.name and disk.is_named(attachment.name))
-        return (facts.InGuest.DISK if is_same
-                else facts.InGuest.OTHER_DISK), disk.path
+        return (facts.InGuest.DISK
+                if disk.source.is_same(attachment.source)
+                else facts.InGuest.OTHER_DISK), disk.source.path or ''
 
     def _operation_in_progress(self) -> str:
         """Return another operation of Nova on the server, in words."""
@@ -309,6 +314,15 @@ class NovaInstance:
                 self._context, self._instance.uuid, self.name):
             return 'migration %s is %s' % (migration.uuid, migration.status)
         return ''
+
+    def sources(self) -> Mapping[str, facts.Source]:
+        found = domains.sources(self._manager.driver, self._instance)
+        disks = {uuid: found.get((row.device_name or '').rpartition('/')[2])
+                 for uuid, row in self._rows.items()}
+        # The name of a device alone tells no other volume.
+        return {uuid: source for uuid, source in disks.items() if source and (
+            source.addresses or source.name or source.path
+            and source.is_same(mapping_of(self._rows[uuid]).source))}
 
     def left_out(self, proved: Mapping[str, float]) -> frozenset[str]:
         if self._trigger.mode is Mode.ARRIVE:
@@ -489,23 +503,13 @@ class NovaInstance:
         row.save()
         return mapping_of(row)
 
-    def connect(self, bdm: facts.Bdm, is_multiattach: bool) -> facts.Bdm:
+    def connect(self, bdm: facts.Bdm, is_multiattach: bool,
+                attachment: facts.Attachment | None = None) -> facts.Bdm:
         row = self._rows[bdm.uuid]
-        connector = self._manager.driver.get_volume_connector(self._instance)
-        try:
-            # By Nova's own API, so that the answer is remembered.
-            answer = self._deadline.call(
-                'connecting attachment %s' % row.attachment_id,
-                lambda: self._manager.volume_api.attachment_update(
-                    self._asking(), row.attachment_id, connector,
-                    row.device_name))
-        except exception.VolumeAttachmentNotFound as exc:
-            raise AttachmentGone(str(exc)) from exc
-        connection_info = answer['connection_info']
-        if not connection_info.get('data'):
-            raise ValueError('Cinder gives no connection information of '
-                             'attachment %s' % row.attachment_id)
-        return self._take(bdm, connection_info, is_multiattach)
+        connection_info = self._connected(
+            attachment.id if attachment else row.attachment_id,
+            row.device_name)
+        return self._take(bdm, connection_info, is_multiattach, attachment)
 
     def take_over(self, bdm: facts.Bdm, attachment: facts.Attachment,
                   is_multiattach: bool) -> facts.Bdm:
@@ -519,7 +523,7 @@ class NovaInstance:
             raise Undecided('the guest: %s' % in_guest.value)
         if (connection_info.get('status') != 'attached'
                 or addresses_in(connection_info) != attachment.addresses
-                or name_in(connection_info) != attachment.name):
+                or name_in(connection_info) != attachment.back_end_name):
             raise Undecided('attachment %s has just been changed'
                             % attachment.id)
         if path:
@@ -529,20 +533,56 @@ class NovaInstance:
         return self._take(bdm, connection_info, is_multiattach)
 
     def _take(self, bdm: facts.Bdm, connection_info: dict[str, Any],
-              is_multiattach: bool) -> facts.Bdm:
-        """Save connection information of Cinder in a mapping."""
+              is_multiattach: bool,
+              swapped_to: facts.Attachment | None = None) -> facts.Bdm:
+        """Save connection information of Cinder in a mapping.
+
+        :param swapped_to: the mapping takes this attachment and its volume
+        """
         row = self._rows[bdm.uuid]
         # Only Nova's row knows these.
-        former = self._connection_info(bdm)
-        connection_info['serial'] = former.get('serial') or bdm.volume_id
+        former = {} if swapped_to else self._connection_info(bdm)
+        connection_info['serial'] = former.get('serial') or (
+            swapped_to or bdm).volume_id
         if former.get('multiattach') or is_multiattach:
             connection_info['multiattach'] = True
         map_id = former.get('data', {}).get('multipath_id')
         if map_id:
             connection_info['data']['multipath_id'] = map_id
+        if swapped_to is not None:
+            # As at the end of Nova's own swap.
+            row.volume_id, row.attachment_id = (
+                swapped_to.volume_id, swapped_to.id)
+            row.source_type, row.snapshot_id = 'volume', None
         row.connection_info = json.dumps(connection_info)
         row.save()
         return mapping_of(row)
+
+    def connect_unnamed(self, attachment: facts.Attachment) -> facts.Bdm:
+        connection_info = self._connected(attachment.id, None)
+        self._unnamed[attachment.id] = connection_info
+        return facts.Bdm(
+            uuid=attachment.id, volume_id=attachment.volume_id,
+            attachment_id=attachment.id, has_connection_info=True,
+            addresses=addresses_in(connection_info))
+
+    def _connected(self, attachment_id: str,
+                   device_name: str | None) -> dict[str, Any]:
+        """Have Cinder connect an attachment here; return its answer."""
+        connector = self._manager.driver.get_volume_connector(self._instance)
+        try:
+            # By Nova's own API, so that the answer is remembered.
+            answer = self._deadline.call(
+                'connecting attachment %s' % attachment_id,
+                lambda: self._manager.volume_api.attachment_update(
+                    self._asking(), attachment_id, connector, device_name))
+        except exception.VolumeAttachmentNotFound as exc:
+            raise AttachmentGone(str(exc)) from exc
+        connection_info: dict[str, Any] = answer['connection_info']
+        if not connection_info.get('data'):
+            raise ValueError('Cinder gives no connection information of '
+                             'attachment %s' % attachment_id)
+        return connection_info
 
     def renew(self, bdms: Any) -> None:
         """Bring a list that Nova goes on with up to date.
@@ -593,6 +633,8 @@ class NovaInstance:
             self._context, self._instance.uuid, event, want_result=False)
 
     def _connection_info(self, bdm: facts.Bdm) -> dict[str, Any]:
+        if bdm.uuid in self._unnamed:
+            return dict(self._unnamed[bdm.uuid])
         return parse_connection_info(
             self._rows[bdm.uuid].connection_info)
 
@@ -686,7 +728,7 @@ def renew(bdms: Any, rows: Mapping[str, Any]) -> None:
     """
     for bdm in bdms:
         row = rows.get(bdm.uuid, bdm)
-        for name in ('attachment_id', 'connection_info'):
+        for name in ('volume_id', 'attachment_id', 'connection_info'):
             if getattr(bdm, name) != getattr(row, name):
                 setattr(bdm, name, getattr(row, name))
                 bdm.obj_reset_changes([name])
@@ -773,6 +815,8 @@ def mapping_of(row: Any) -> facts.Bdm:
         created_at=row.created_at,
         updated_at=row.updated_at,
         addresses=addresses_in(connection_info),
+        back_end_name=name_in(connection_info),
+        path=path_in(connection_info),
         is_multiattach=bool(connection_info.get('multiattach')))
 
 

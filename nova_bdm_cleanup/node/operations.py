@@ -24,13 +24,27 @@ PROCESS_BEGAN = datetime.datetime.now(datetime.timezone.utc)
 _RECORDED_WITHIN = datetime.timedelta(minutes=1)
 
 
-def swaps(context: Any, server: str) -> Ending:
-    """Return the worst ending of the swaps of a server's volumes."""
+def swaps(context: Any, server: str, host: str) -> Ending:
+    """Return the worst ending of the swaps of a server's volumes.
+
+    One that an earlier nova-compute has begun has failed.
+
+    :param host: this compute host
+    """
     return max((
-        Ending.of(event.result for event in _events(context, action))
-        for action in _actions(context, server)
-        if action.action == instance_actions.SWAP_VOLUME),
-        default=Ending.SUCCESS)
+        Ending.of(_result(event, host) for event in _events(context, action))
+        for action in _swaps(context, server)), default=Ending.SUCCESS)
+
+
+def last_swap(context: Any, server: str) -> float:
+    """Return when the last swap of a server was requested; 0 for never."""
+    return max((action.start_time.timestamp()
+                for action in _swaps(context, server)), default=0.0)
+
+
+def _swaps(context: Any, server: str) -> Iterator[Any]:
+    return (action for action in _actions(context, server)
+            if action.action == instance_actions.SWAP_VOLUME)
 
 
 def attaches(context: Any, server: str, host: str,

@@ -552,6 +552,12 @@ class Cinder:
                 '/attachments/%s/action' % quoted(attachment_id),
                 {'os-complete': {}}, success=204))
 
+    def roll_detaching_back(self, volume_id: str) -> None:
+        """Have Cinder end a detach that it still waits for."""
+        self._api.in_time(
+            'rolling the detach of volume %s back' % volume_id,
+            lambda: self.act(volume_id, 'os-roll_detaching'))
+
     def act(self, volume_id: str, action: str,
             arguments: Mapping[str, Any] | None = None) -> None:
         """Call a volume action.
@@ -619,9 +625,7 @@ def parse_attachment(record: Mapping[str, Any]) -> Attachment:
         status=answers.text(record, 'status'),
         connected=bool(connection_info),
         addresses=addresses_in({'data': connection_info}),
-        name=name_in({
-            'driver_volume_type': connection_info.get('driver_volume_type'),
-            'data': connection_info}),
+        back_end_name=name_in({**connection_info, 'data': connection_info}),
         initiators=_initiators(connection_info),
         attached_at=answers.moment(record, 'attached_at'))
 

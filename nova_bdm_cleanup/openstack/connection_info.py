@@ -26,6 +26,10 @@ _TARGETS_KEYS = ('target_iqns', 'target_wwns')
 _UNIT_KEYS = ('target_lun', 'ns_id')
 _UNITS_KEYS = ('target_luns',)
 
+#: The kinds of back ends that name a volume by ``name``; libvirt has it as the
+#: source of the disk, or as the name of its file.
+_KINDS_WITH_NAME = ('rbd', 'nfs', 'smbfs', 'quobyte', 'vzstorage')
+
 #: The name of a Fibre Channel port in any spelling.
 _WWN = re.compile(r'(?:0x)?(?:[0-9a-f]{2}:?){7}[0-9a-f]{2}')
 
@@ -61,21 +65,20 @@ def addresses_in(connection_info: Mapping[str, Any]) -> frozenset[Address]:
         *_pairs(targets, units or unit)])
 
 
-def name_in(connection_info: Mapping[str, Any]) -> str:
-    """Return the name that a back end gives a volume; empty where it is not
-    known, or the volume has an address.
-
-    Drivers of Ceph and of file systems (NFS, ...) make it from the volume, so
-    that no other one has it.
-
-    :param connection_info: as Nova keeps it, with the driver's part in "data"
-    """
+def name_in(connection_info: Mapping[str, Any]) -> str | None:
+    """Return the name by which a back end without addresses has a volume."""
     data = connection_info.get('data')
-    if not isinstance(data, dict) or addresses_in(connection_info):
-        return ''
-    kind = connection_info.get('driver_volume_type')
-    has_name = kind == 'rbd' or bool(data.get('export'))
-    return str(data.get('name') or '') if has_name else ''
+    name = data.get('name') if isinstance(data, dict) else None
+    return name if isinstance(name, str) and name and (
+        connection_info.get('driver_volume_type') in _KINDS_WITH_NAME
+    ) else None
+
+
+def path_in(connection_info: Mapping[str, Any]) -> str | None:
+    """Return the device or the file of a volume on its host."""
+    data = connection_info.get('data')
+    path = data.get('device_path') if isinstance(data, dict) else None
+    return path if isinstance(path, str) and path else None
 
 
 def _pairs(targets: list[str], units: list[str]) -> Iterable[Address]:

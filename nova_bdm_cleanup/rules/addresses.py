@@ -116,7 +116,7 @@ def judged(plan: Plan, mappings: Mapping[str, MappingFacts],
     """
     disks = disks_of(f.bdm for f in plan.findings if f.bdm)
     # They are given another address, or none.
-    renewed = [f.bdm for f in plan.due if f.is_reconnect and f.bdm]
+    renewed = [f.bdm for f in plan.due if f.gets_connection and f.bdm]
 
     def preference(bdm: Bdm) -> tuple[object, ...]:
         mapping = mappings.get(bdm.uuid)

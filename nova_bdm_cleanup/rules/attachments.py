@@ -32,6 +32,11 @@ ATTACHMENTS: Table[Row[AttachmentFacts, Outcome]] = Table(
         Outcome(None, Action.LEAVE_TO_MAPPING),
         ''),
 
+    Row('was left by a swap that is ended with its mapping',
+        lambda a: a.is_of_swap,
+        Outcome(None, Action.LEAVE_TO_MAPPING),
+        ''),
+
     Row('is of a volume whose mapping names no attachment (before Queens)',
         lambda a: any(not m.bdm.attachment_id for m in a.mappings),
         Outcome(None, Action.LEAVE_TO_MAPPING),
@@ -60,7 +65,7 @@ ATTACHMENTS: Table[Row[AttachmentFacts, Outcome]] = Table(
 
     Row('is of a server with a volume that is being detached, migrated or '
         'swapped',
-        lambda a: a.world.is_moving,
+        lambda a: a.is_during_move,
         Outcome(Reason.OPERATION_IN_FLIGHT),
         'a volume of the server is being detached, migrated or swapped'),
 
@@ -137,8 +142,23 @@ class AttachmentFacts:
             mappings[b.uuid]
             for b in world.bdms_of.get(attachment.volume_id, ())]
         self.volume: facts.Volume = world.volume(attachment.volume_id)
+        #: All mappings of the server.
+        self.all_mappings: Sequence[MappingFacts] = tuple(mappings.values())
         #: The host that it connects, if Cinder tells it.
         self.host: str | None = self.volume.host_of(attachment.id)
+
+    @property
+    def is_of_swap(self) -> bool:
+        """Tell whether it is taken or deleted at the end of a swap."""
+        return any(m.ends_swap and (
+            self.attachment in (m.new_disk, *m.left_by_swap))
+            for m in self.all_mappings)
+
+    @property
+    def is_during_move(self) -> bool:
+        """Tell whether an operation may need it, which is not ended here."""
+        return bool(self.world.moving - {
+            m.bdm.volume_id for m in self.all_mappings if m.ends_swap})
 
     @property
     def may_be_connected_here(self) -> bool:

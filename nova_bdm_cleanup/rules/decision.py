@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The verdict on one server: all rules in their order, and looks compared.
 
-1. The tables decide about each mapping and attachment.
+1. The tables decide about each mapping and attachment, with the disks that
+   the guest had, if Nova starts it.
 2. If a mapping was never connected: is its attach over, and how did it end?
    If without success: may this host have the device?
    If a disk would be reconnected, and an attachment may serve the guest on
-   another host: is the guest certainly here?
+   another host, or a swap may have ended half way: is the guest certainly
+   here?
    If the guest goes on, and a disk may be adopted: what has this host of it?
 3. If something would be changed, a volume does not exist, or a swap may have
    ended half way: does this Cinder know other volumes, is a swap unfinished,
@@ -60,6 +62,12 @@ class Sources(Protocol):
         other one.
         """
 
+    def sources(self, bdms: Sequence[facts.Bdm]
+                ) -> Mapping[str, facts.Source] | None:
+        """Return the disks that the guest had, by the uuid of the mapping
+        whose device each is; None: the host is not asked.
+        """
+
     def left_out(self) -> frozenset[str]:
         """Return the mappings, by uuid, whose disks this guest lacks."""
 
@@ -98,6 +106,11 @@ def judge(snapshot: facts.Snapshot, sources: Sources, policy: facts.Policy,
     # Assume that it is the right Cinder, and that nothing else is under way.
     snapshot = dataclasses.replace(
         snapshot, witness=WitnessAnswer.KNOWN, swaps=facts.Ending.SUCCESS)
+    connected = [b for b in snapshot.bdms
+                 if b.is_in_cinder and b.has_connection_info]
+    if connected and snapshot.starts_guest:
+        snapshot = dataclasses.replace(
+            snapshot, sources=sources.sources(connected))
     plan, by_uuid = decided()
     unconnected = [m.bdm for m in by_uuid.values() if m.depends_on_attach]
     if unconnected:
@@ -149,7 +162,10 @@ def _decide(world: World) -> tuple[Plan, dict[str, MappingFacts]]:
         finding = attachments.finding_of(attachment, by_uuid, world)
         if finding is not None:
             findings.append(finding)
-    return guards.withhold(findings, world), by_uuid
+    has_open_swap = world.snapshot.swaps is facts.Ending.NONE or (
+        world.may_have_swapped
+        and not all(m.is_decided for m in by_uuid.values()))
+    return guards.withhold(findings, world, has_open_swap), by_uuid
 
 
 def confirm(first: Plan, second: Plan) -> Plan:
@@ -178,7 +194,7 @@ def confirm(first: Plan, second: Plan) -> Plan:
         return dataclasses.replace(
             finding, address=disk.address, was_open=disk.was_open,
             is_out_of_date=disk.is_out_of_date, in_cinder=disk.in_cinder,
-            is_connected=disk.is_connected)
+            is_connected=disk.is_connected, guest_had=disk.guest_had)
 
     return Plan(tuple(map(confirmed, first.findings)))
 
@@ -208,6 +224,7 @@ def _identity(finding: facts.Finding) -> tuple[object, ...]:
         bdm and (bdm.uuid, bdm.attachment_id, bdm.has_connection_info),
         finding.attachment,
         finding.first and finding.first.id,
+        finding.swapped_to and finding.swapped_to.id,
         finding.action,
         frozenset((a.id, a.volume_id, a.server_id, a.status, a.connected)
                   for a in finding.dependent),

@@ -42,9 +42,11 @@ DISKS: Table[Row[Finding, Fate]] = Table(
         'volume that does not exist'),
 
     # The other volume may have what the guest has written since.
-    Row('was half swapped, and its guest did not have it open when the '
-        'operation began',
-        lambda f: f.reason is Reason.SWAP_INTERRUPTED and not f.was_open,
+    Row('was half swapped, the swap is not ended, and its guest is not known '
+        'to have had it when the operation began',
+        lambda f: f.reason is Reason.SWAP_INTERRUPTED and not f.is_due
+        and not f.guest_had_disk
+        and not (f.was_open and f.guest_had is None),
         Fate.NOT_CONNECTED,
         'the guest comes back without both disks: choose one, and attach it'),
 

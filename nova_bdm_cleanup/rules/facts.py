@@ -22,6 +22,53 @@ Address = tuple[str, str]
 
 
 @dataclasses.dataclass(frozen=True)
+class Source:
+    """Where the data of a disk is: by its connection information, by the
+    hypervisor, or by the journal.
+
+    Two of them are compared by what both tell.
+    """
+
+    addresses: frozenset[Address] = frozenset()
+    #: The name by which the back end knows the volume.
+    name: str | None = None
+    #: The device or the file on this host.  Its name is another one's as soon
+    #: as nothing has it open.
+    path: str | None = None
+    #: Empty: the guest had another one, which is not known.
+    attachment_id: str | None = None
+    #: The journal tells that the guest was here, and on no other host.
+    was_here: bool = False
+
+    def is_same(self, other: Source) -> bool:
+        """Return whether both are certainly the same."""
+        return bool(self.addresses & other.addresses) or any(
+            one is not None and one == another
+            for one, another in self._pairs(other)) or (
+                self.path is not None and self.path == other.path)
+
+    def is_other(self, other: Source) -> bool:
+        """Return whether both are certainly not the same.
+
+        One device may have several paths.
+        """
+        return not self.is_same(other) and (
+            bool(self.addresses and other.addresses) or any(
+                None not in pair for pair in self._pairs(other)))
+
+    def _pairs(self, other: Source
+               ) -> tuple[tuple[str | None, str | None], ...]:
+        return ((self.name, other.name),
+                (self.attachment_id, other.attachment_id))
+
+    def __str__(self) -> str:
+        if self.name or self.path:
+            return self.name or self.path or ''
+        return ', '.join('%s unit %s' % each
+                         for each in sorted(self.addresses)) or 'another disk'
+
+
+@dataclasses.dataclass(frozen=True)
 class Server:
     """The server whose disks are looked at."""
 
@@ -63,8 +110,17 @@ class Bdm:
     #: The addresses in its connection information; none if a back end names
     #: the volume by a name of its own.
     addresses: frozenset[Address] = frozenset()
+    #: The name of the volume in the back end, if it has no addresses, and the
+    #: device or the file on the host, in its connection information.
+    back_end_name: str | None = None
+    path: str | None = None
     #: By its connection information, several servers may have the volume.
     is_multiattach: bool = False
+
+    @property
+    def source(self) -> Source:
+        return Source(self.addresses, self.back_end_name, self.path,
+                      self.attachment_id)
 
     def has_attachment_of(self, other: Bdm | Claim) -> bool:
         """Tell whether another row has the same volume and attachment."""
@@ -102,8 +158,8 @@ class Attachment:
     connected: bool = False
     #: The addresses in it.  Anyone who may change the attachment writes them.
     addresses: frozenset[Address] = frozenset()
-    #: The name that the back end gives the volume, where it has no address.
-    name: str = ''
+    #: The name of the volume in the back end, if it has no addresses.
+    back_end_name: str | None = None
     #: The initiators of that host; most back ends do not tell them.
     initiators: frozenset[str] = frozenset()
     #: When it was connected.  Cinder does not tell when it was created.
@@ -131,6 +187,11 @@ class Attachment:
     @property
     def only_reserves(self) -> bool:
         return self.status == 'reserved' and not self.connected
+
+    @property
+    def source(self) -> Source:
+        return Source(self.addresses, self.back_end_name,
+                      attachment_id=self.id)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,6 +269,8 @@ class Ending(enum.IntEnum):
     FAILURE = 1
     #: No end was recorded: it is under way, or nova-compute died.
     NONE = 2
+    #: Nova does not tell.  Then nothing is changed.
+    UNKNOWN = 3
 
     @classmethod
     def of(cls, results: Iterable[str | None]) -> Ending:
@@ -418,6 +481,9 @@ class Snapshot:
     #: on it.  Where the server comes to this host, it is on no host, or at
     #: most on the former one, which is down.
     guest_is_here: bool = False
+    #: The disks that the guest had when the operation began, by the uuid of
+    #: the mapping whose device each is; None: the host was not asked.
+    sources: Mapping[str, Source] | None = None
     #: The mappings, by uuid, whose disks this guest does not have: a start
     #: has left them out, and another guest of the server may have them.
     left_out: frozenset[str] = frozenset()
@@ -488,6 +554,12 @@ class Finding:
     first: Attachment | None = None
     #: Who agrees that it serves the guest, where disks are adopted.
     parties: tuple[PartyAnswer, ...] = ()
+    #: The mapping takes this attachment and its volume: the guest has it since
+    #: a swap that Nova has not completed.
+    swapped_to: Attachment | None = None
+    #: The disk that the guest had in its place, if that was asked and is
+    #: known.
+    guest_had: Source | None = None
     #: Why the removal is withheld; None: it is not.
     withheld: Reason | None = None
     #: The same in plain words, where the reason alone does not say it.
@@ -546,6 +618,23 @@ class Finding:
         that all parties name.
         """
         return bool(self.parties) and all(p.agrees for p in self.parties)
+
+    @property
+    def guest_had_disk(self) -> bool:
+        """Tell whether the guest certainly had the disk itself."""
+        return (self.guest_had is not None
+                and self.guest_had.attachment_id == self.attachment_id)
+
+    @property
+    def rolls_back(self) -> bool:
+        """Tell whether only the swap of the disk is undone in Cinder."""
+        return (self.is_reconnect and self.swapped_to is None
+                and self.reason is Reason.SWAP_INTERRUPTED)
+
+    @property
+    def gets_connection(self) -> bool:
+        """Tell whether Cinder connects its disk to this host once more."""
+        return self.is_reconnect and not self.rolls_back
 
     @property
     def is_change(self) -> bool:

@@ -44,12 +44,13 @@ RULES: tuple[Row[Due, Outcome], ...] = (
         'an administrator has locked the server; only an administrator can '
         'unlock it'),
 
-    # The guest may have either disk of the swap.  Only a person can tell which
-    # attachment is the new one.
-    Row('Nova has not recorded the end of a volume swap of the server; or it '
-        'has recorded a failure, and Cinder has an attachment of the server '
-        'that no mapping names',
-        lambda due: due.findings if due.world.has_open_swap else (),
+    # The guest may have either disk of the swap.
+    Row('a volume swap of the server may be under way; or one has failed, '
+        'Cinder has an attachment of the server that no mapping names, and '
+        'it is not known which disks the guest had. The end of a half done '
+        'swap itself is not withheld',
+        lambda due: [f for f in due.findings if due.has_open_swap
+                     and f.reason is not Reason.SWAP_INTERRUPTED],
         Outcome(Reason.SWAP_INTERRUPTED, Action.WITHHOLD),
         'Nova has not completed a volume swap of the server'),
 
@@ -124,6 +125,8 @@ class Due:
     world: World
     #: The volume of at least one finding, due or not, is missing.
     misses_a_volume: bool
+    #: A swap is under way, or the guest may have either of its disks.
+    has_open_swap: bool
 
     @functools.cached_property
     def mappings(self) -> Sequence[facts.Finding]:
@@ -135,17 +138,19 @@ class Due:
         return [f for f in self.findings if f.attachment]
 
 
-def withhold(findings: Sequence[facts.Finding], world: World) -> facts.Plan:
+def withhold(findings: Sequence[facts.Finding], world: World,
+             has_open_swap: bool) -> facts.Plan:
     """Apply each guard to the changes that no guard above stops."""
-    misses_a_volume = any(f.reason is Reason.VOLUME_MISSING for f in findings)
-    due = Due([f for f in findings if f.is_change], world, misses_a_volume)
+    due = Due([f for f in findings if f.is_change], world,
+              any(f.reason is Reason.VOLUME_MISSING for f in findings),
+              has_open_swap)
     stopped: dict[facts.Finding, Row[Due, Outcome]] = {}
     for guard in RULES:
         found = guard.holds(due)
         if found:
             stopped.update(dict.fromkeys(found, guard))
-            due = Due([f for f in due.findings if f not in stopped], world,
-                      misses_a_volume)
+            due = dataclasses.replace(due, findings=[
+                f for f in due.findings if f not in stopped])
     return facts.Plan(tuple(
         f.withhold(stopped[f].outcome.reason_for(due), stopped[f].words)
         if f in stopped else f for f in findings))

@@ -11,6 +11,7 @@ mapping nor are deleted with it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+import dataclasses
 import functools
 import operator
 
@@ -91,15 +92,13 @@ MAPPINGS: Table[Section[MappingFacts, Outcome]] = Table(
             '{it.own.volume_id} of server {it.own.server_id}'),
 
         # The guest has one of two volumes, and Nova may not know which.
-        Row('a swap of the server did not succeed, the volume is '
-            '``detaching`` or migrated, and Cinder connects the server to a '
-            'volume that no mapping names; Nova\'s lock is held, so no swap '
-            'is under way',
+        Row('a swap of the server is over and did not succeed; the guest had '
+            'another disk in its place, or had the disk and the volume is '
+            '``detaching``, or the volume is ``detaching`` or migrated and '
+            'the server has an attachment of a volume that no mapping names',
             lambda m: m.is_half_swapped,
-            Outcome(Reason.SWAP_INTERRUPTED),
-            'a swap of the volume for volume '
-            '{it.world.swapped_to.volume_id} ended half way, and the guest '
-            'may have written to either one since'),
+            Outcome(Reason.SWAP_INTERRUPTED, Action.RECONNECT),
+            'a swap of the volume{it.swapped_for} ended half way'),
 
         # The attach API writes the mapping before it reserves the volume,
         # so Cinder's answer may be older than the mapping.
@@ -417,17 +416,141 @@ class MappingFacts:
                 and (a.connected or a.status == 'attached')]
 
     @property
+    def guest_disk(self) -> facts.Source | None:
+        """Return the disk that the guest had in its place, if known."""
+        return (self.world.snapshot.sources or {}).get(self.bdm.uuid)
+
+    @property
+    def had_own_disk(self) -> bool:
+        """Tell whether the guest certainly had the disk itself."""
+        disk = self.guest_disk
+        return (disk is not None and disk.is_same(self.bdm.source)
+                and not any(disk.is_same(a.source)
+                            for a in self.world.of_swaps))
+
+    @property
+    def had_other_disk(self) -> bool:
+        """Tell whether the guest certainly had another disk."""
+        disk = self.guest_disk
+        return self.new_disk is not None or (
+            disk is not None and disk.is_other(self.bdm.source))
+
+    @functools.cached_property
+    def new_disk(self) -> facts.Attachment | None:
+        """Return the attachment of a swap by which the guest had a disk."""
+        disk = self.guest_disk
+        if disk is None or disk.is_same(self.bdm.source):
+            return None
+        found = [a for a in self.world.of_swaps if disk.is_same(a.source)]
+        return found[0] if len(found) == 1 else None
+
+    @property
     def may_be_half_swapped(self) -> bool:
         """Tell whether a swap may have ended half way."""
-        return self.world.swapped_to is not None and (
-            self.volume.status == 'detaching' or self.volume.is_migrating)
+        is_detaching = self.volume.status == 'detaching'
+        return self.bdm.has_connection_info and (
+            self.had_other_disk or self.had_own_disk and is_detaching
+            or bool(self.world.of_swaps) and (
+                is_detaching or self.volume.is_migrating))
 
     @property
     def is_half_swapped(self) -> bool:
-        """Tell whether a swap has ended half way."""
+        """Tell whether a swap has ended half way.
+
+        One that waits for Nova's lock only reserves the volume.  The commands
+        do not know what the guest has, and which swaps are over.
+        """
         seen = self.world.snapshot
-        return (self.may_be_half_swapped and seen.holds_lock
-                and seen.swaps is not facts.Ending.SUCCESS)
+        return self.may_be_half_swapped and (
+            seen.swaps in (facts.Ending.FAILURE, facts.Ending.UNKNOWN)
+            and (seen.holds_lock or seen.sources is not None)
+            or seen.swaps is facts.Ending.NONE and seen.holds_lock and (
+                self.had_other_disk or self.may_have_been_swapped))
+
+    @property
+    def may_have_been_swapped(self) -> bool:
+        """Tell whether the guest may have a disk of a swap."""
+        return any(not a.only_reserves for a in self.world.of_swaps)
+
+    @property
+    def swapped_for(self) -> str:
+        found = [self.new_disk] if self.new_disk else self.world.of_swaps
+        return ' for volume ' + enumerated(
+            {a.volume_id for a in found}) if found else ''
+
+    @property
+    def is_placed(self) -> bool:
+        """Tell whether the guest was certainly here, on no other host."""
+        return self.world.snapshot.guest_is_here or (
+            self.guest_disk is not None and self.guest_disk.was_here)
+
+    @property
+    def guest_had(self) -> facts.Source | None:
+        """Return the disk that the guest had, as it is known later, too."""
+        disk = self.guest_disk
+        if disk is None or not (self.had_own_disk or self.had_other_disk):
+            return None
+        return dataclasses.replace(
+            disk, path=None, was_here=self.is_placed,
+            attachment_id=self.bdm.attachment_id if self.had_own_disk
+            else self.new_disk.id if self.new_disk else '')
+
+    @property
+    def ends_swap(self) -> bool:
+        """Tell whether a half done swap of it will be ended."""
+        return (self.row.outcome.reason is Reason.SWAP_INTERRUPTED
+                and first(HALF_SWAPPED.rows, self).outcome.action
+                is Action.RECONNECT)
+
+    @property
+    def is_decided(self) -> bool:
+        """Tell whether it is known which disk the guest keeps."""
+        return self.ends_swap or self.had_own_disk or (
+            not self.bdm.has_connection_info or not self.bdm.is_in_cinder)
+
+    @property
+    def left_by_swap(self) -> tuple[facts.Attachment, ...]:
+        """Return the attachments that a swap of the disk has left.
+
+        Those that the guest does not have belong to the first mapping that
+        keeps its disk, and only if it is known what all guests' disks are.
+        """
+        if self.new_disk is not None:
+            return tuple(self.ours)
+        swapped = [m for m in self._found.values()
+                   if m.row.outcome.reason is Reason.SWAP_INTERRUPTED]
+        kept = [m for m in swapped if m.new_disk is None]
+        if not all(m.ends_swap for m in swapped) or kept[0] is not self:
+            return ()
+        taken = [m.new_disk for m in swapped]
+        return tuple(
+            a for a in self.world.of_swaps if a not in taken
+            and not a.is_legacy and not a.is_half_connected
+            and (a.only_reserves or self.is_placed)
+            and self._is_changeable(self.world.volume(a.volume_id)))
+
+    @property
+    def new_volume(self) -> facts.Volume:
+        return self.world.volume(
+            self.new_disk.volume_id if self.new_disk else None)
+
+    @property
+    def is_swappable(self) -> bool:
+        """Tell whether its mapping may take the new disk."""
+        new, volume = self.new_disk, self.new_volume
+        return (new is not None and self._is_changeable(volume)
+                and self.world.ours_of.get(volume.id) == [new]
+                and all(a.server_id == self.world.server.uuid
+                        for a in volume.attached_to)
+                and not any(a.is_legacy or a.is_half_connected
+                            for a in (new, *self.ours)))
+
+    def _is_changeable(self, volume: facts.Volume) -> bool:
+        """Tell whether an attachment of a volume may be changed."""
+        project = self.world.server.project
+        return (volume.status in KNOWN_STATES and not volume.is_migrating
+                and None not in (volume.project, project)
+                and not volume.is_foreign_to(project))
 
     @property
     def attach(self) -> Attach:
@@ -626,11 +749,12 @@ class MappingFacts:
         """Tell whether it matters if the guest is certainly on this host."""
         seen = self.world.snapshot
         return (seen.starts_guest or seen.arrives) and (
-            self.row.outcome.action is Action.RECONNECT
-            or self.bdm.is_root and self.is_dangling) and (
-            bool(self.may_serve_elsewhere)
-            # Only when it is completed, Cinder shows its host.
-            or self.first is not None and not self.first.only_reserves)
+            self.may_be_half_swapped or (
+                self.row.outcome.action is Action.RECONNECT
+                or self.bdm.is_root and self.is_dangling) and (
+                bool(self.may_serve_elsewhere)
+                # Only when it is completed, Cinder shows its host.
+                or self.first is not None and not self.first.only_reserves))
 
     # Facts for the second table, about a dangling mapping
 
@@ -769,7 +893,7 @@ class MappingFacts:
         """Return the attachment that may serve the guest on this host."""
         here = self.attached_here
         return here[0] if len(here) == 1 and (
-            here[0].addresses or here[0].name) else None
+            here[0].addresses or here[0].back_end_name) else None
 
     @property
     def on_host(self) -> facts.OnHost:
@@ -917,6 +1041,25 @@ PARTIES: Mapping[str, Row[MappingFacts, Outcome]] = {
 }
 
 
+_NOT_STARTED: Row[MappingFacts, Outcome] = Row(
+    'in an operation in which Nova does not start the guest',
+    lambda m: not m.world.snapshot.starts_guest,
+    Outcome(_ITS_OWN),
+    'Nova does not start the guest')
+
+_FOREIGN: Row[MappingFacts, Outcome] = Row(
+    'is of a volume of another project, or of one that is not known',
+    lambda m: m.is_foreign or None in (
+        m.volume.project, m.world.server.project),
+    Outcome(_ITS_OWN),
+    'the volume is not known to belong to the project of the server')
+
+_SHARED: Row[MappingFacts, Outcome] = Row(
+    'has a volume, or an attachment of it, that another mapping names, too',
+    lambda m: len(m.siblings) > 1 or m.carried_elsewhere,
+    Outcome(_ITS_OWN),
+    'another mapping names the volume or one of its attachments')
+
 # A move takes the attachments of a disk apart and makes new ones, and may fail
 # at any step.  With the guest off, one new attachment to this host ends each
 # of these states.  Nothing is deleted that may serve the guest elsewhere.
@@ -929,7 +1072,7 @@ RECONNECTS: Table[Row[MappingFacts, Outcome]] = Table(
                        or m.world.snapshot.arrives
                        or m.world.snapshot.adopts),
         Outcome(_ITS_OWN),
-        'Nova does not start the guest'),
+        'the operation neither starts the guest nor adopts its disks'),
 
     # It is reconnected when it is unshelved.
     Row('is of a server that is shelved and on no host, and not unshelved now',
@@ -957,11 +1100,7 @@ RECONNECTS: Table[Row[MappingFacts, Outcome]] = Table(
         Outcome(_ITS_OWN),
         'its volume is attaching, and by no attachment of this server'),
 
-    Row('is of a volume of another project, or of one that is not known',
-        lambda m: m.is_foreign or None in (
-            m.volume.project, m.world.server.project),
-        Outcome(_ITS_OWN),
-        'the volume is not known to belong to the project of the server'),
+    _FOREIGN,
 
     # Cinder connects it to no second server.
     Row('has a volume that Cinder attaches to another server, too; not '
@@ -970,11 +1109,7 @@ RECONNECTS: Table[Row[MappingFacts, Outcome]] = Table(
         Outcome(_ITS_OWN),
         'Cinder attaches its volume to server {it.ids_of_other_servers}, too'),
 
-    Row('has a volume, or an attachment of it, that another mapping names, '
-        'too',
-        lambda m: len(m.siblings) > 1 or m.carried_elsewhere,
-        Outcome(_ITS_OWN),
-        'another mapping names the volume or one of its attachments'),
+    _SHARED,
 
     # Nothing tells what this host has of it.
     Row('has no connection information in Nova; not in an unshelve or an '
@@ -1030,6 +1165,57 @@ RECONNECTS: Table[Row[MappingFacts, Outcome]] = Table(
 ))
 
 
+# The guest goes on with the new volume before Nova and Cinder record it.  So
+# the disk that it had is what it has written to last.
+HALF_SWAPPED: Table[Row[MappingFacts, Outcome]] = Table(
+    ('A disk whose swap ended half way', 'Outcome'), (
+
+    _NOT_STARTED,
+
+    # Only Cinder can end that, and it deletes one of the volumes.
+    Row('is migrated by Cinder',
+        lambda m: m.volume.is_migrating,
+        Outcome(_ITS_OWN),
+        'Cinder migrates the volume, and the guest may have written to either '
+        'one since'),
+
+    _FOREIGN,
+
+    _SHARED,
+
+    Row('is of a guest that had another disk, or may have had it, and may be '
+        'on another host',
+        lambda m: (m.guest_disk is not None or m.may_have_been_swapped)
+        and not m.is_placed,
+        Outcome(_ITS_OWN),
+        'the guest may be on another host, and have either disk'),
+
+    Row('is of a guest that had the disk of an attachment of the swap. The '
+        'mapping takes that attachment and its volume, and the others are '
+        'deleted',
+        lambda m: m.is_swappable,
+        Outcome(_ITS_OWN, Action.RECONNECT),
+        'the guest has volume {it.new_volume.id} in its place'),
+
+    Row('is of a guest that had another disk, which cannot be taken',
+        lambda m: m.had_other_disk,
+        Outcome(_ITS_OWN),
+        'the guest had another disk in its place ({it.guest_disk}), and no '
+        'attachment of it can be taken'),
+
+    Row('is of a guest that had the disk, or the swap has only reserved the '
+        'other volume. What the swap has left is deleted',
+        lambda m: m.had_own_disk or not m.may_have_been_swapped,
+        Outcome(_ITS_OWN, Action.RECONNECT),
+        'the guest has not left the volume, so its detach is rolled back'),
+
+    Row('is none of these',
+        lambda m: True,
+        Outcome(_ITS_OWN),
+        'it is not known which disk the guest had last'),
+))
+
+
 #: What an explanation says between a reason and why the disk is kept as it is.
 NOT_RECONNECTED = '; not reconnected: '
 NOT_ADOPTED = '; not adopted: '
@@ -1045,13 +1231,16 @@ def finding_of(mapping: MappingFacts) -> facts.Finding:
         outcome, explanation = row.outcome, row.explain(mapping)
         reason = outcome.reason_for(mapping)
     action = outcome.action
+    is_swap = reason is Reason.SWAP_INTERRUPTED
     if action is Action.RECONNECT:
-        last = first(RECONNECTS.rows, mapping)
+        last = first((HALF_SWAPPED if is_swap else RECONNECTS).rows, mapping)
         action = last.outcome.action
         if action is Action.KEEP:
             explanation += (
                 NOT_ADOPTED if mapping.world.snapshot.adopts
                 else NOT_RECONNECTED) + last.explain(mapping)
+        elif is_swap:
+            explanation += ': ' + last.explain(mapping)
         elif action is Action.ADOPT:
             explanation += '; ' + last.explain(mapping)
     removes = action is Action.REMOVE
@@ -1069,7 +1258,9 @@ def finding_of(mapping: MappingFacts) -> facts.Finding:
         is_root=mapping.has_root_disk or mapping.may_have_root_disk,
         depends_on_root=mapping.may_have_root_disk and (
             mapping.is_dangling or in_cinder is not InCinder.ATTACHED),
-        dependent=mapping.dependent if removes
-        else mapping.replaced if keeps_disk else (),
-        first=mapping.first if keeps_disk else None,
-        parties=mapping.parties)
+        dependent=mapping.dependent if removes else () if not keeps_disk
+        else mapping.left_by_swap if is_swap else mapping.replaced,
+        first=mapping.first if keeps_disk and not is_swap else None,
+        parties=mapping.parties,
+        swapped_to=mapping.new_disk if keeps_disk and is_swap else None,
+        guest_had=mapping.guest_had if is_swap else None)

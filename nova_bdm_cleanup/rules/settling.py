@@ -30,7 +30,8 @@ def dated(plan: Plan, snapshot: facts.Snapshot, policy: facts.Policy,
     return Plan(tuple(
         dataclasses.replace(finding, settles_in=max(
             policy.settles_in(changed, now)
-            for changed in _changes(finding.volume_id, snapshot)))
+            for volume_id in _volumes(finding)
+            for changed in _changes(volume_id, snapshot)))
         if _is_against_disk(finding) else finding
         for finding in plan.findings))
 
@@ -56,6 +57,12 @@ def _verdict(finding: Finding) -> tuple[object, ...]:
     return (finding.bdm and finding.bdm.uuid, finding.attachment_id,
             finding.reason, finding.action, finding.in_cinder,
             finding.is_out_of_date)
+
+
+def _volumes(finding: Finding) -> Iterator[str | None]:
+    yield finding.volume_id
+    if finding.swapped_to is not None:
+        yield finding.swapped_to.volume_id
 
 
 def _changes(volume_id: str | None, snapshot: facts.Snapshot

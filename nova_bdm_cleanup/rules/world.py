@@ -77,13 +77,18 @@ class World:
         return any(b.is_root or b.may_be_root for b in self.bdms)
 
     @functools.cached_property
-    def is_moving(self) -> bool:
-        """Tell whether a volume is being detached, migrated or swapped."""
-        return any(v.status in _STATES_OF_A_SECOND_ATTACHMENT
-                   or v.is_migrating
-                   for i, v in self.volumes.items() if v is not None
-                   and (i in self.bdms_of
-                        or not v.is_foreign_to(self.server.project)))
+    def moving(self) -> frozenset[str]:
+        """Return the volumes that are being detached, migrated or swapped.
+
+        Under Nova's lock, none is being detached whose mapping is gone.
+        """
+        return frozenset(
+            i for i, v in self.volumes.items() if v is not None
+            and (v.status in _STATES_OF_A_SECOND_ATTACHMENT
+                 or v.is_migrating)
+            and (i in self.bdms_of or not v.is_foreign_to(self.server.project)
+                 and (v.status != 'detaching' or v.is_migrating
+                      or not self.snapshot.holds_lock)))
 
     @property
     def is_proven(self) -> bool:
@@ -99,26 +104,21 @@ class World:
             and len(self.bdms_of) == 1)
 
     @functools.cached_property
-    def swapped_to(self) -> facts.Attachment | None:
-        """Return the attachment that a swap may have connected.
+    def of_swaps(self) -> tuple[facts.Attachment, ...]:
+        """Return the attachments that a swap may have made.
 
         Nova writes the new volume into the row when the guest has it.
         """
-        return next((a for a in self.unaccounted if a.connected
-                     and a.volume_id not in self.bdms_of
+        return tuple(a for a in self.unaccounted
+                     if a.volume_id not in self.bdms_of
                      and a.id not in self.foreign
-                     and a.server_id == self.server.uuid), None)
+                     and a.server_id == self.server.uuid)
 
     @property
-    def has_open_swap(self) -> bool:
-        """Tell whether a swap of the server's volumes is open.
-
-        The swap has not ended, or it failed and may have left an attachment.
-        """
-        swaps = self.snapshot.swaps
-        return swaps is facts.Ending.NONE or (
-            swaps is facts.Ending.FAILURE
-            and any(a.id not in self.foreign for a in self.unaccounted))
+    def may_have_swapped(self) -> bool:
+        """Tell whether a swap that failed may have left an attachment."""
+        return self.snapshot.swaps is facts.Ending.FAILURE and any(
+            a.id not in self.foreign for a in self.unaccounted)
 
 
 def _order_of_acting(bdm: facts.Bdm) -> tuple[bool, str, str]:

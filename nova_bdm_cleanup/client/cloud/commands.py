@@ -64,6 +64,11 @@ def reboot(server: str) -> str:
     return 'openstack server reboot --hard %s' % server
 
 
+def repair(server: str, host: str | None) -> str:
+    return 'on %s: nova-bdm-cleanup repair %s' % (
+        'host ' + host if host else 'its host', server)
+
+
 def new_attachment(server: ComputeServer, volume: str) -> tuple[str, ...]:
     """Return the commands that give a mapping a new attachment.
 

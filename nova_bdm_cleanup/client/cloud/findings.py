@@ -26,6 +26,9 @@ from nova_bdm_cleanup.rules.reasons import (
     REMOVED,
 )
 
+#: The states of a server whose guest may run.
+_MAY_RUN = ('ACTIVE', 'PAUSED', 'ERROR')
+
 #: The words for the remedies in a total.
 _TO_DO = {Remedy.RELEASE: 'to release', Remedy.CLEAN: 'to clean',
           Remedy.PERSON: 'to look at', Remedy.WAIT: 'to wait for'}
@@ -248,6 +251,10 @@ def _cloud_finding(finding: Finding, seen: Inspection) -> CloudFinding:
     server = seen.server
     volume = seen.volumes.get(finding.volume_id or '')
     explanation = finding.explanation
+    if (finding.is_reconnect and finding.reason in RECONNECTED
+            and server.status in _MAY_RUN):
+        explanation += '; without an outage, if all agree, %s' % (
+            commands.repair(server.id, server.host))
     if finding in seen.not_connected:
         explanation += '; a hard reboot keeps it, and ' \
             + disks.effect_of(finding)

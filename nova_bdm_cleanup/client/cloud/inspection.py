@@ -268,6 +268,11 @@ class _CommandSources:
                ) -> frozenset[str]:
         return frozenset()
 
+    def sources(self, bdms: Sequence[facts.Bdm]
+                ) -> Mapping[str, facts.Source] | None:
+        # Only the host knows them.
+        return None
+
     def left_out(self) -> frozenset[str]:
         return frozenset()
 
@@ -344,14 +349,11 @@ CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
         'ran: its create failed, or its state was reset. Only its delete ends '
         'that'),
 
-    Row('is ``healthy``, its volume has not been ``detaching`` for '
-        '``--stuck-after``, and the server is not shelved and on no host with '
-        'an attachment that is ``attached``',
-        lambda c: c.finding.reason is Reason.HEALTHY and not c.hangs
-        and not c.is_left_attached,
+    Row('is ``healthy``, and its volume has not been ``detaching`` for '
+        '``--stuck-after``',
+        lambda c: c.finding.reason is Reason.HEALTHY and not c.hangs,
         Shown(),
         '{it.finding.explanation}'),
-
 
     Row('is that the server has a task state, and that the nova-compute of '
         'its host has been started since: an event of the last action says '
@@ -410,14 +412,6 @@ CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
         Shown(Reason.STUCK),
         'the volume has been attaching since '
         '{it.volume.updated_at:%Y-%m-%d %H:%M:%S} UTC'),
-
-    # The next unshelve connects it to its host.
-    Row('is a ``healthy`` mapping of a server that is shelved and on no host, '
-        'whose attachment is ``attached``',
-        lambda c: c.finding.reason is Reason.HEALTHY and c.is_left_attached,
-        Shown(Reason.HALF_MOVED),
-        'attachment {it.attachment.id} is attached, although the server is '
-        'shelved, and on no host: an unshelve ended half way'),
 
     Row('is the mapping of a shelved server, whose volume and attachment are '
         '``reserved``',
@@ -502,13 +496,6 @@ class ContextFacts:
                 or self.finding.reason is Reason.HALF_MOVED
                 and self.volume is not None
                 and self.volume.status in facts.IN_FLIGHT)
-
-    @property
-    def is_left_attached(self) -> bool:
-        """Return whether it is attached to a server that no host has."""
-        return (self.server.is_shelved and self.finding.bdm is not None
-                and self.attachment is not None
-                and self.attachment.status == 'attached')
 
     @property
     def hangs(self) -> bool:

@@ -23,11 +23,15 @@ before is never copied: the back end may have given its address away.
 
 Where the server comes to this host, Nova itself connects each disk by what its
 row names; the actions only see to it that this is the only attachment.
+
+The end of a half done swap is a reconnect, too: to the new volume, whose
+attachment exists already, before the old one is deleted; or what the swap has
+left is deleted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 import contextlib
 import dataclasses
 from typing import Any, Callable, TypeVar
@@ -155,29 +159,7 @@ class Actions:
                 self.log.reconnecting(finding)
             elif not finding.is_adoption:
                 self.log.removing(finding)
-            with contextlib.ExitStack() as guards:
-                self._step(
-                    finding, 'volume-lock', lambda: guards.enter_context(
-                        self.instance.volume_lock(finding.volume_id or '')),
-                    quiet=True)
-                if self._disconnects(finding):
-                    self._step(
-                        finding, 'guard', lambda: guards.enter_context(
-                            self.instance.guard(finding.volume_id or '')),
-                        quiet=True)
-                if finding.attachment is not None:
-                    self._release(finding, finding.attachment)
-                elif finding.bdm is not None and finding.is_reconnect:
-                    finding = (self._leave_to_nova(finding, finding.bdm)
-                               if self.trigger.mode is Mode.ARRIVE
-                               else self._reconnect(finding, finding.bdm))
-                elif finding.bdm and finding.is_adoption and finding.first:
-                    finding = self._adopt(
-                        finding, finding.bdm, finding.first)
-                elif finding.bdm is not None and finding.disconnect:
-                    self._remove(finding, finding.bdm)
-                elif finding.bdm is not None and finding.is_removal:
-                    self._drop(finding, finding.bdm)
+            finding = self._change(finding)
         except StepFailed as exc:
             self.stop(finding)
             finding = finding.withhold(exc.reason)
@@ -187,6 +169,45 @@ class Actions:
             return finding
         self.completed += 1
         return finding
+
+    def _change(self, finding: facts.Finding) -> facts.Finding:
+        bdm, attachment = finding.bdm, finding.attachment
+        if bdm is not None and finding.swapped_to is not None:
+            return self._complete_swap(finding, bdm, finding.swapped_to)
+        if bdm is not None and finding.rolls_back:
+            return self._roll_back(finding, bdm)
+        with self._locked(finding, finding.volume_id,
+                          guards=self._disconnects(finding)):
+            if attachment is not None:
+                self._release(finding, attachment)
+            elif bdm is None:
+                pass
+            elif finding.is_reconnect and self.trigger.mode is Mode.ARRIVE:
+                return self._leave_to_nova(finding, bdm)
+            elif finding.is_reconnect:
+                return self._reconnect(finding, bdm)
+            elif finding.is_adoption and finding.first is not None:
+                return self._adopt(finding, bdm, finding.first)
+            elif finding.disconnect:
+                self._remove(finding, bdm)
+            elif finding.is_removal:
+                self._drop(finding, bdm)
+        return finding
+
+    @contextlib.contextmanager
+    def _locked(self, finding: facts.Finding, volume_id: str | None,
+                guards: bool = True) -> Iterator[None]:
+        """Hold the locks of a volume.
+
+        :param guards: it is disconnected
+        """
+        with contextlib.ExitStack() as held:
+            self._step(finding, 'volume-lock', lambda: held.enter_context(
+                self.instance.volume_lock(volume_id or '')), quiet=True)
+            if guards:
+                self._step(finding, 'guard', lambda: held.enter_context(
+                    self.instance.guard(volume_id or '')), quiet=True)
+            yield
 
     def _disconnects(self, finding: facts.Finding) -> bool:
         return finding.disconnect and self.trigger.mode is not Mode.ARRIVE
@@ -374,6 +395,68 @@ class Actions:
             self._delete(finding, attachment)
         return dataclasses.replace(finding, bdm=bdm)
 
+    def _complete_swap(self, finding: facts.Finding, bdm: facts.Bdm,
+                       new: facts.Attachment) -> facts.Finding:
+        """Give a mapping the volume that its guest has since a swap.
+
+        :returns: the finding about the disk as it is now
+        """
+        with self._locked(finding, bdm.volume_id):
+            volume = self._changeable(finding, new.volume_id)
+            self._disconnect(finding, bdm, bdm=bdm.uuid)
+        self.reconnects += 1
+        self._asked.add(bdm.uuid)
+        with self._locked(finding, new.volume_id):
+            # From here on nothing connects the old one.
+            connected = self._step(
+                finding, 'connect-attachment',
+                lambda: self.instance.connect(bdm, volume.multiattach, new),
+                bdm=bdm.uuid, attachment=new.id, volume=new.volume_id)
+            finding = dataclasses.replace(finding, bdm=connected)
+            self._complete(finding, new.id)
+            if connected.addresses:
+                # The driver connects it once more.
+                self._disconnect(finding, connected, is_given=True,
+                                 bdm=bdm.uuid)
+        for attachment in finding.dependent:
+            with self._locked(finding, attachment.volume_id, guards=False):
+                self._delete(finding, attachment)
+        return self._ended(finding, connected, address='')
+
+    def _roll_back(self, finding: facts.Finding,
+                   bdm: facts.Bdm) -> facts.Finding:
+        """Have Cinder and this host give up what the guest has not swapped.
+
+        :returns: the finding about the disk as it is now
+        """
+        self.reconnects += 1
+        for attachment in finding.dependent:
+            connects = not attachment.only_reserves
+            with self._locked(finding, attachment.volume_id, guards=connects):
+                if connects:
+                    self._disconnect_unnamed(finding, attachment)
+                self._delete(finding, attachment)
+        # Until then the next look finds the rest.
+        self._step(
+            finding, 'roll-detaching-back',
+            lambda: self.cinder.roll_detaching_back(bdm.volume_id or ''),
+            bdm=bdm.uuid, volume=bdm.volume_id)
+        return self._ended(finding, bdm, finding.address)
+
+    def _disconnect_unnamed(self, finding: facts.Finding,
+                            attachment: facts.Attachment) -> None:
+        """Disconnect what this host has of an attachment without a mapping.
+
+        A member of the project can write what Cinder has stored, so Cinder is
+        asked for this host.
+        """
+        self._changeable(finding, attachment.volume_id)
+        disk = self._step(
+            finding, 'connect-attachment',
+            lambda: self.instance.connect_unnamed(attachment),
+            attachment=attachment.id, volume=attachment.volume_id)
+        self._disconnect(finding, disk, attachment=attachment.id)
+
     def _replace(self, finding: facts.Finding, bdm: facts.Bdm,
                  attachment: facts.Attachment) -> None:
         """Delete an attachment of a disk that gets, or has, another one."""
@@ -478,10 +561,11 @@ class Actions:
                    lambda: self.cinder.complete_attachment(attachment_id),
                    attachment=attachment_id, volume=finding.volume_id)
 
-    def _changeable(self, finding: facts.Finding) -> facts.Volume:
+    def _changeable(self, finding: facts.Finding,
+                    volume_id: str | None = None) -> facts.Volume:
         """Read a volume whose attachments are about to be changed."""
         def read() -> facts.Volume:
-            volume = self.cinder.volume(finding.volume_id or '')
+            volume = self.cinder.volume(volume_id or finding.volume_id or '')
             if volume is None or volume.is_migrating or (
                     volume.status not in _CHANGEABLE):
                 raise NotBegun('the volume is %s' % (

@@ -9,7 +9,7 @@ last look decides which disks the driver is given.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
 import datetime
@@ -20,6 +20,7 @@ from nova_bdm_cleanup import rules
 from nova_bdm_cleanup.node.cleanup import actions, log_lines
 from nova_bdm_cleanup.node.cleanup.ports import InstancePort, RebootLost
 from nova_bdm_cleanup.node.cleanup.triggers import Mode, Trigger
+from nova_bdm_cleanup.node.store.database import StoreError
 from nova_bdm_cleanup.node.store.journal import (
     account_of,
     ADOPT,
@@ -65,7 +66,8 @@ class CleanupOutcome:
     @property
     def reconnected(self) -> frozenset[str | None]:
         """Return the volumes that Cinder has just connected to this host."""
-        return frozenset(f.volume_id for f in self.plan.due if f.is_reconnect)
+        return frozenset(
+            f.volume_id for f in self.plan.due if f.gets_connection)
 
     @property
     def taken_out(self) -> frozenset[str]:
@@ -107,6 +109,8 @@ class Cleaner:
         self._open: frozenset[str] | None = None
         #: The guest was here when the operation began; None: not asked yet.
         self._guest_was_here: bool | None = None
+        #: The disks that it had, by mapping; None: not asked yet.
+        self._sources: Mapping[str, facts.Source] | None = None
         #: The mappings whose disks it did not have; None: not asked yet.
         self._left_out: frozenset[str] | None = None
         # The log says once that Cinder has too many attachments.
@@ -144,7 +148,9 @@ class Cleaner:
 
         :param reason: why it is not
         """
-        return self._reported(self._unanswered_plan(bdms, reason))
+        plan = self._unanswered_plan(bdms, reason)
+        self._keep_proof(plan)
+        return self._reported(plan)
 
     def preview(self, bdms: Sequence[Bdm]) -> Plan:
         """Return what a cleanup finds, and do nothing else.
@@ -174,12 +180,40 @@ class Cleaner:
         return self.without_cinder(bdms, reason)
 
     def _unanswered_plan(self, bdms: Sequence[Bdm], reason: Reason) -> Plan:
-        disks = addresses.disks_of(bdms)
-        if not disks or not self._filters:
+        if not self._filters:
             return Plan()
+        swapped = tuple(self._swapped_away(bdms))
+        disks = addresses.disks_of(
+            bdm for bdm in bdms if bdm not in [f.bdm for f in swapped])
+        if not disks:
+            return Plan(swapped)
         self.instance.hold_up()
-        return addresses.without_cinder(
+        plan = addresses.without_cinder(
             disks, self._claims(disks, is_silent=True), reason)
+        return Plan((*swapped, *plan.findings))
+
+    def _swapped_away(self, bdms: Sequence[Bdm]) -> Iterator[Finding]:
+        """Yield the disks that the guest has left in a swap.
+
+        Cinder is not asked: it is not known for which one.
+        """
+        connected = [bdm for bdm in bdms if bdm.has_connection_info]
+        had: Mapping[str, facts.Source] = {}
+        with contextlib.suppress(Exception):
+            had = self._ask_sources(connected)
+        left = [bdm for bdm in connected
+                if bdm.uuid in had and had[bdm.uuid].is_other(bdm.source)]
+        with contextlib.suppress(Exception):
+            if left and self.instance.swaps() is facts.Ending.SUCCESS:
+                return
+        for bdm in left:
+            source = had[bdm.uuid]
+            yield Finding(
+                Reason.SWAP_INTERRUPTED, 'the guest had another disk in its '
+                'place (%s), and Cinder has not answered' % source, bdm=bdm,
+                guest_had=dataclasses.replace(
+                    source, path=None, was_here=self._is_guest_here(),
+                    attachment_id=source.attachment_id or ''))
 
     def _settled(self, plan: Plan) -> Plan:
         """Wait once, if a record is so young that reads may not show it.
@@ -266,22 +300,29 @@ class Cleaner:
 
         An entry with a step of theirs, or an earlier one, tells that already.
         """
-        if not self._filters or not self._guest_was_here:
+        if not self._filters:
             return
         try:
-            proved, not_given = self._read_proofs(), rules.not_given(plan)
+            not_given = rules.not_given(plan)
             lost = Plan(tuple(
-                dataclasses.replace(finding, withheld=None)
-                for finding in plan.findings if finding.is_reconnect
-                and finding.bdm and finding.bdm.uuid in not_given
-                and finding.bdm.uuid not in proved
-                and self._had_disk(finding.bdm)))
+                dataclasses.replace(finding, action=facts.Action.RECONNECT,
+                                    withheld=None)
+                for finding in plan.findings
+                if finding.bdm and finding.bdm.uuid in not_given
+                and self._needs_proof(finding, finding.bdm)))
             if lost.due:
                 self.journal.begin(
                     self._record(lost), (), server=self.server.uuid).finish(
                         'partly', {})
         except Exception as exc:
             self.log.unrecorded(exc)
+
+    def _needs_proof(self, finding: Finding, bdm: Bdm) -> bool:
+        if finding.reason is Reason.SWAP_INTERRUPTED:
+            return (finding.guest_had is not None
+                    and bdm.uuid not in self._journal_sources([bdm]))
+        return bool(self._guest_was_here) and finding.is_reconnect and (
+            bdm.uuid not in self._read_proofs() and self._had_disk(bdm))
 
     def _claimed_since(self, plan: Plan) -> Plan:
         """Return the plan with a last verdict on the addresses of the disks
@@ -444,6 +485,46 @@ class Cleaner:
                 self._guest_was_here = False
         return self._guest_was_here
 
+    def _ask_sources(self, bdms: Sequence[Bdm]) -> Mapping[str, facts.Source]:
+        """Return the disks that the guest had, by mapping.
+
+        When this is asked first, the guest is still on.
+
+        :raises Exception: when it is not known
+        """
+        if self._sources is None:
+            found = dict(self.instance.sources())
+            with contextlib.suppress(StoreError):
+                # Otherwise nothing is changed either: it is not recorded.
+                found.update(self._journal_sources(
+                    [bdm for bdm in bdms if bdm.uuid not in found]))
+            self._sources = found
+        return self._sources
+
+    def _journal_sources(self, bdms: Sequence[Bdm]
+                         ) -> Mapping[str, facts.Source]:
+        """Return the disks of a guest that is gone, or that came back without
+        them, after a swap that ended half way.
+
+        It counts until the mapping names a third attachment, or another swap
+        is requested.
+
+        :raises Exception: when it is not known
+        """
+        if not bdms:
+            return {}
+        own = {bdm.uuid: bdm.attachment_id for bdm in bdms}
+        had = {str(bdm.get('uuid')): (entry.time, _source_of(source))
+               for entry in self.journal.entries(self.server.uuid)
+               for action in objects(entry.record, 'actions')
+               for source in objects(action, 'guest_had')
+               for bdm in objects(action, 'bdm')
+               if own.get(str(bdm.get('uuid'))) in (
+                   bdm.get('attachment_id'), source.get('attachment'))}
+        since = self.instance.last_swap() if had else 0.0
+        return {uuid: source for uuid, (time, source) in had.items()
+                if time > since}
+
     def _ask_left_out(self) -> frozenset[str]:
         """Return the mappings whose disks the guest did not have.
 
@@ -538,10 +619,15 @@ class Cleaner:
                 else ADOPT if finding.is_adoption else REMOVE,
                 bdm=dict(self.instance.row(finding.bdm)),
                 attachments=list(map(_attachment_record, finding.deleted)))
-            if (finding.is_reconnect and self._filters
+            if finding.guest_had is not None:
+                # After the power-off, nothing else tells it.
+                record['guest_had'] = _source_record(finding.guest_had)
+            elif (finding.is_reconnect and self._filters
                     and self._guest_was_here):
                 # The next start leaves it out, if this does not end.
                 record['guest_had_disk'] = self._had_disk(finding.bdm)
+            if finding.swapped_to is not None:
+                record['swapped_to'] = _attachment_record(finding.swapped_to)
         elif finding.attachment is not None:
             record.update(kind=DELETE,
                           attachment=_attachment_record(finding.attachment))
@@ -583,6 +669,13 @@ class _LookSources:
     def guest_is_here(self) -> bool:
         return self.cleaner._is_guest_here()
 
+    def sources(self, bdms: Sequence[Bdm]) -> Mapping[str, facts.Source]:
+        try:
+            return self.cleaner._ask_sources(bdms)
+        except Exception as exc:
+            self.failure = exc
+            return {}
+
     def left_out(self) -> frozenset[str]:
         try:
             return self.cleaner._ask_left_out()
@@ -604,7 +697,7 @@ class _LookSources:
             return self.cleaner.instance.swaps()
         except Exception as exc:
             self.failure = exc
-            return facts.Ending.SUCCESS
+            return facts.Ending.UNKNOWN
 
     def witness(self) -> WitnessAnswer:
         return self.cleaner._timed(lambda: self.cleaner.cinder.witness(
@@ -621,6 +714,19 @@ def _attachment_record(attachment: facts.Attachment) -> dict[str, Any]:
     return {'id': attachment.id, 'volume_id': attachment.volume_id,
             'server_id': attachment.server_id, 'status': attachment.status,
             'connected': attachment.connected}
+
+
+def _source_record(source: facts.Source) -> dict[str, Any]:
+    return {'attachment': source.attachment_id, 'was_here': source.was_here,
+            'addresses': sorted(source.addresses), 'name': source.name}
+
+
+def _source_of(record: Mapping[str, Any]) -> facts.Source:
+    return facts.Source(
+        frozenset((str(target), str(unit))
+                  for target, unit in record.get('addresses', ())),
+        record.get('name'), attachment_id=record.get('attachment'),
+        was_here=bool(record.get('was_here')))
 
 
 def _finding_record(finding: Finding) -> dict[str, Any]:

@@ -174,9 +174,11 @@ class LogLines:
 
     def reconnecting(self, finding: facts.Finding) -> None:
         """Log that a reconnect begins, and why."""
-        self._line(levels.INFO, 'reconnecting', finding.reason,
-                   "Connecting volume '%s' to this host by one attachment: "
-                   '%s' % (finding.volume_id, finding.explanation), finding)
+        self._line(levels.INFO, 'reconnecting', finding.reason, (
+            "Ending a swap of volume '%s': %s"
+            if finding.reason is Reason.SWAP_INTERRUPTED else
+            "Connecting volume '%s' to this host by one attachment: %s")
+            % (finding.volume_id, finding.explanation), finding)
 
     def reconnected(self, finding: facts.Finding, attachment: str) -> None:
         """Log that a reconnect is complete."""

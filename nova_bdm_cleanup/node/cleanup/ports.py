@@ -17,6 +17,7 @@ from nova_bdm_cleanup.rules.facts import (
     Finding,
     OnHost,
     Server,
+    Source,
 )
 from nova_bdm_cleanup.rules.reasons import Reason
 
@@ -63,6 +64,11 @@ class InstancePort(Protocol):
     def swaps(self) -> Ending:
         """Return the worst ending of the swaps of the server's volumes."""
 
+    def last_swap(self) -> float:
+        """Return when the last swap of the server's volumes was requested; 0
+        if there was none.
+        """
+
     def claims(self, disks: Sequence[Bdm]) -> Claims:
         """Return the claims on the addresses of some disks, and which of them
         the guest has open.
@@ -79,6 +85,11 @@ class InstancePort(Protocol):
     def guest_is_here(self) -> bool:
         """Return whether the guest is certainly on this host, and on no other
         one.
+        """
+
+    def sources(self) -> Mapping[str, Source]:
+        """Return the disks of the guest, by the uuid of the mapping whose
+        device each is.
         """
 
     def left_out(self, proved: Mapping[str, float]) -> frozenset[str]:
@@ -171,9 +182,18 @@ class InstancePort(Protocol):
     def name_attachment(self, bdm: Bdm, attachment_id: str) -> Bdm:
         """Have a mapping name another attachment; return it as it is now."""
 
-    def connect(self, bdm: Bdm, is_multiattach: bool) -> Bdm:
+    def connect(self, bdm: Bdm, is_multiattach: bool,
+                attachment: Attachment | None = None) -> Bdm:
         """Have Cinder connect the attachment of a mapping to this host, and
         take its answer into the mapping; return it as it is now.
+
+        :param attachment: another one, which it takes with its volume
+        :raises AttachmentGone: when there is no such attachment
+        """
+
+    def connect_unnamed(self, attachment: Attachment) -> Bdm:
+        """Have Cinder connect an attachment that no mapping names to this
+        host; return the disk that it is.
 
         :raises AttachmentGone: when there is no such attachment
         """

@@ -6,10 +6,6 @@ One case of each kind.  ``tests/aftermath`` has all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-import functools
-from typing import Any, TypeVar
-
 from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.cloud.faults import (
     CALL,
@@ -23,38 +19,12 @@ from nova_bdm_cleanup.tests.functional import aftermath
 from nova_bdm_cleanup.tests.functional.commands import NO_WAITING
 from nova_bdm_cleanup.tests.functional.moving import HERE
 
-#: The tests of states that nothing ends yet: take a name out when it passes.
-NOT_YET = {
-    'test_reboot_ends_swap_by_source_of_guest',
-    'test_reboot_removes_attachment_of_swap_that_never_connected'}
-
 _ATTACHMENT = 'DELETE /attachments/'
 _CREATE = 'POST /attachments$'
 _UPDATE = 'PUT /attachments/'
 _COMPLETE = 'os-complete'
 
-_Class = TypeVar('_Class', bound=type)
 
-
-def _expect_failures(names: set[str]) -> Callable[[_Class], _Class]:
-    """Have tests of a class fail if they pass."""
-    def wrap(owner: _Class) -> _Class:
-        for name in names & set(vars(owner)):
-            setattr(owner, name, _failing(getattr(owner, name)))
-        return owner
-
-    return wrap
-
-
-def _failing(test: Callable[[Any], None]) -> Callable[[Any], None]:
-    @functools.wraps(test)
-    def run(self: Any) -> None:
-        self.expectFailure(f'take {test.__name__} out of NOT_YET', test, self)
-
-    return run
-
-
-@_expect_failures(NOT_YET)
 class AftermathTest(aftermath.AftermathTestCase):
 
     def leave_damaged(self, operation: str, *faults: Fault) -> None:

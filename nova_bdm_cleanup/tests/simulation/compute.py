@@ -181,6 +181,7 @@ class Driver(LibvirtDriver):
             raise HostFailure(f'{instance.uuid} is not on this host')
         self._connect(instance, connection_info)
         self._world.step(f'plugs {mountpoint} into the guest')
+        self._world.swapped.pop((instance.uuid, mountpoint), None)
         self._guest(instance).disks[mountpoint] = Disk(
             connection_info['serial'], number_of(connection_info))
         properties.check_opened_disk(
@@ -211,6 +212,8 @@ class Driver(LibvirtDriver):
         # The definition keeps the serial of the first volume.
         self._guest(instance).disks[mountpoint] = Disk(
             disk.serial, number_of(new))
+        self._world.swapped[instance.uuid, mountpoint] = (
+            self._world.cinder.back_end.read(self.host, number_of(new)))
         self._disconnect_volume(context, old, instance)
 
     # Guests

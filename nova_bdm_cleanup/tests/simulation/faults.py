@@ -121,6 +121,14 @@ def _forget_first_look(original: Any, self: Any, plan: Plan,
         for finding in original(self, plan, error).findings))
 
 
+def _believe_records(original: Any, self: Any, bdms: Any) -> Any:
+    return {bdm.uuid: bdm.source for bdm in bdms}
+
+
+def _remember_no_disk(original: Any, self: Any, bdms: Any) -> Any:
+    return {}
+
+
 def _off(original: Any, self: Any) -> bool:
     return True
 
@@ -349,6 +357,18 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
           'is then that of the next volume.',
           'attachment-last', 'reboot-missing-attach',
           ((NovaInstance, 'absent', _believe_absent),)),
+
+    # Swaps
+    Fault('records-taken-for-the-guest',
+          'The guest gets the old disk of a swap, and not what it has written '
+          'since.',
+          'last-disk-only', 'swap-reboot-rolled-back',
+          ((Cleaner, '_ask_sources', _believe_records),)),
+    Fault('guest-forgotten',
+          'nova-compute dies while it ends a swap, and nothing ends it any '
+          'more.',
+          'in-order-at-the-end', 'swap-reboot-completed',
+          ((Cleaner, '_journal_sources', _remember_no_disk),)),
 
     # Moves
     Fault('removed-disk-moves',

@@ -66,7 +66,15 @@ KNOWN_VIOLATIONS: dict[str, KnownViolation] = {
         ('in-order-at-the-end',), properties.UNPROVED,
         'a question was not answered, so the guest came back without a disk '
         'that Cinder attaches to another host, and nothing proves later that '
-        'it was here with the disk'),
+        'it was here with the disk; or without the disks of a swap, and '
+        'nothing tells later which one it had'),
+    # Only the guest tells that it had another disk.
+    'swapped-and-nothing-tells': KnownViolation(
+        ('last-disk-only',), properties.UNPROVED,
+        'a guest that was off is started after a swap while Cinder does not '
+        'answer; or Nova has rolled back a swap that the guest had made, and '
+        'the hypervisor did not answer, or the journal could not be written '
+        'when the guest came back without the disk'),
     # Only the clock tells how old a record is.
     'clock-ahead-while-reads-lag': KnownViolation(
         ('healthy-disks-stay',), properties.AHEAD,

@@ -56,7 +56,7 @@ from nova_bdm_cleanup.node.store import disconnects
 from nova_bdm_cleanup.node.store.journal import LimitReached
 from nova_bdm_cleanup.openstack import api, cinder, errors
 from nova_bdm_cleanup.openstack.deadline import TimedOut
-from nova_bdm_cleanup.rules.facts import Address, Plan
+from nova_bdm_cleanup.rules.facts import Address, Plan, Source
 from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.tests.simulation import (
     cinder as model,
@@ -225,6 +225,10 @@ class Api:
                 f'has Cinder reserve {volume}', lambda: cinder.reserve(
                     volume, wanted['instance_uuid']))}}
         subject = path.split('/')[2]
+        if 'os-roll_detaching' in body:
+            self._change(f'has Cinder roll the detach of {subject} back',
+                         lambda: cinder.roll_detaching(subject))
+            return None
         self._change(f'tells Cinder that {subject} is complete',
                      lambda: cinder.complete(subject))
         return None
@@ -249,6 +253,7 @@ class Journal:
     def begin(self, record: Mapping[str, Any], charges: Sequence[Any], *,
               server: str) -> Entry:
         if self._world.step('writes its plan to the journal', BEFORE):
+            self._world.proof_is_lost = True
             raise OSError('no space left on device')
         for charge in charges:
             if charge.amount and self._world.hour_is_used_up:
@@ -367,8 +372,9 @@ class Harness:
     def disks_in_domain(self, guest: Guest) -> Iterator[devices.GuestDisk]:
         for disk in guest.disks.values():
             yield devices.GuestDisk(
-                disk.serial, compute.path_of(disk.number), '',
-                frozenset([_address_of(disk.number)]), False)
+                disk.serial, Source(
+                    frozenset([_address_of(disk.number)]),
+                    path=compute.path_of(disk.number)), False)
 
     # The guests of a host, in place of ``node.domains``
 
@@ -405,6 +411,24 @@ class Harness:
         with contextlib.suppress(adoption.Busy, adoption.NotHere,
                                  DatabaseFailure):
             adoption._adopt(manager, server, ROLLBACK)
+
+    def sources(self, driver: Any, server: Any
+                ) -> Mapping[str, Source]:
+        world = self.world
+        try:
+            world.ask('asks libvirt for the sources of the disks',
+                      compute.HostFailure)
+        except compute.HostFailure:
+            world.proof_is_lost = True
+            raise
+        guest = world.hosts[driver.host].guests.get(server.uuid)
+        world.reads(f'guest of {server.uuid}')
+        if guest is None or not guest.is_defined:
+            return {}
+        # The devices of a guest that is off may be others' now.
+        return {device.rpartition('/')[2]: Source(frozenset(
+            [_address_of(disk.number)] if guest.is_running else []))
+            for device, disk in guest.disks.items()}
 
     # Locks
 
@@ -701,6 +725,7 @@ def installed_plugin() -> Iterator[Harness]:
             tzinfo=datetime.timezone.utc)),
         (domains, 'domains', harness.domains),
         (domains, 'serials', harness.serials),
+        (domains, 'sources', harness.sources),
         (nova_manager, 'ComputeManager', compute_moves.Manager26),
         (nova_cinder, 'API', compute.Volumes),
         (libvirt_driver, 'LibvirtDriver', compute.Driver),

@@ -33,7 +33,7 @@ OPEN = 'open when the operation began'
 #: there.
 LEFT_EXPORT = 'export without a record'
 #: The guest came back without a disk, and nothing tells any more that it was
-#: here with it.
+#: here with it, or which one it had.
 UNPROVED = 'not proved to be here'
 #: Reads of Cinder lag, and the clock of the host is ahead.
 AHEAD = 'ahead while reads lag'
@@ -49,6 +49,8 @@ PROPERTIES = {
     'own-volumes-only':
         'no guest is started with the data of another volume at the address '
         'of its own, or with a volume that is attached only to other servers',
+    'last-disk-only':
+        'no guest is started with the old disk of a swap that it had made',
     'attachment-last':
         'an attachment is deleted only when neither the guest nor the host '
         'has the volume, and no mapping names the attachment',
@@ -175,12 +177,17 @@ def _situation(world: World, other: str, number: int) -> str:
 def check_opened_disk(world: World, host: str, server: str,
                       device: str) -> None:
     """Check a disk that a guest has opened."""
-    if world.first_look_failed:
-        return
     number = world.hosts[host].guests[server].disks[device].number
     row = next((r for r in world.rows_of(server) if r.device_name == device),
                None)
     read = world.cinder.back_end.read(host, number)
+    last = world.swapped.get((server, device))
+    if last is not None and read not in (None, last):
+        world.violated('last-disk-only', f'{server} reads volume {read} as '
+                       f'{device}, where it has written to {last}',
+                       UNPROVED if _nothing_tells(world, server, last) else '')
+    if world.first_look_failed:
+        return
     if row is None or read is None:
         return
     if read != row.volume_id:
@@ -200,6 +207,15 @@ def check_opened_disk(world: World, host: str, server: str,
             world.violated('own-volumes-only',
                            f'{server} reads volume {read}, which is attached '
                            f'to {", ".join(others)}')
+
+
+def _nothing_tells(world: World, server: str, volume: str) -> bool:
+    """Return whether nothing but the guest tells that it has a volume."""
+    # No domain tells what a guest had that is off.
+    return (world.first_look_failed
+            and world.server(server).vm_state == vm_states.STOPPED
+            ) or world.proof_is_lost and not any(
+        a.volume == volume for a in world.cinder.of_server(server))
 
 
 def record_power_off(world: World, server: str) -> None:
@@ -458,8 +474,9 @@ def check_end(world: World, server: str) -> None:
                        f'{record.task_state}')
     for problem in _problems(world, server):
         world.violated('in-order-at-the-end', problem, UNPROVED
-                       if world.may_keep and _is_elsewhere(world, server)
-                       else '')
+                       if world.may_keep and (
+                           _is_elsewhere(world, server)
+                           or world.proof_is_lost and world.swapped) else '')
     for (owner, volume), is_kept in world.attached.items():
         if is_kept and world.row_of(owner, volume) is None:
             world.violated('no-attached-volume-lost',

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import functools
 import json
 
-from nova.compute import power_state
+from nova.compute import instance_actions, power_state
 
 from nova_bdm_cleanup.tests.simulation import scenarios
 from nova_bdm_cleanup.tests.simulation.move_operations import Cloud
@@ -381,6 +381,60 @@ def _reset_and_migrate(cloud: Cloud) -> None:
     cloud.world.reboots_at_end = 2
 
 
+# What is left of a swap
+
+
+def _swapped(cloud: Cloud, *, connects: bool = True, is_here: bool = True,
+             pivots: bool = False, completes: bool = False,
+             deletes: bool = False) -> None:
+    """nova-compute has died in a swap, and was started again."""
+    world, row = cloud.world, _row(cloud)
+    world.end_action(world.begin_action(
+        SERVER, instance_actions.SWAP_VOLUME), 'Error')
+    del world.attached[SERVER, HALF]
+    world.cinder.begin_detaching(HALF)
+    new = world.cinder.reserve(FREE, SERVER)
+    if connects:
+        number = world.cinder.connect(new, HERE)
+        host = world.hosts[HERE]
+        guest = host.guests[SERVER]
+        if is_here and guest.is_running:
+            host.devices.setdefault(number, set()).add(SERVER)
+        if pivots:
+            host.devices.pop(row.number or 0, None)
+            guest.disks[row.device_name].number = number
+            world.swapped[SERVER, row.device_name] = FREE
+    if completes:
+        world.cinder.complete(new)
+    if deletes:
+        _delete(cloud, row.attachment_id)
+    world.cinder.volumes[FREE].updated_at = world.ago(2)
+    if world.cinder.attachments[new].attached_at is not None:
+        world.cinder.attachments[new].attached_at = world.ago(2)
+
+
+def _rolled_back(cloud: Cloud) -> None:
+    """Nova has rolled back a swap that the guest has made."""
+    _swapped(cloud, pivots=True)
+    new, = cloud.world.cinder.of_volume(FREE)
+    cloud.world.cinder.roll_detaching(HALF)
+    _delete(cloud, new.id)
+    _forget_devices(cloud)
+    # The guest comes back without it.
+    cloud.world.unchecked_volumes.add(HALF)
+
+
+SWAPS: Mapping[str, Setup] = {
+    'reserved': functools.partial(_swapped, connects=False),
+    'attaching': functools.partial(_swapped, is_here=False),
+    'connected': _swapped,
+    'pivoted': functools.partial(_swapped, pivots=True),
+    'completed': functools.partial(_swapped, pivots=True, completes=True),
+    'unsaved': functools.partial(
+        _swapped, pivots=True, completes=True, deletes=True),
+    'rolled-back': _rolled_back}
+
+
 _concurrent = scenarios._CONCURRENT
 
 OTHERS: Mapping[str, Setup] = {
@@ -438,6 +492,18 @@ def _compose_silence(operation: str, cloud: Cloud) -> None:
     cloud.world.may_fall_silent = True
     cloud.world.reboots_at_end = 2
     _begin(cloud, operation)
+
+
+def _compose_swap(operation: str, kind: str, other: str, cloud: Cloud
+                  ) -> None:
+    _set_up(cloud, operation, {kind: SWAPS[kind]})
+    cloud.world.reboots_at_end = 2
+    if not SERVER_OPERATIONS[operation].is_running and kind != 'reserved':
+        # No domain tells which disk the guest had.
+        cloud.world.unchecked_volumes.update((HALF, FREE))
+    _begin(cloud, operation)
+    if other:
+        OTHERS[other](cloud)
 
 
 def _compose_served(operation: str, cloud: Cloud) -> None:
@@ -605,3 +671,16 @@ for _operation in ('reboot', 'start', 'boot'):
          f'{_operation}: The guest runs on the other host.', _operation,
          functools.partial(_compose_served, _operation),
          preemptions=0, failures=1)
+
+for _operation, _kinds in (('reboot', [*SWAPS]),
+                           ('start', ['reserved', 'connected', 'pivoted'])):
+    for _left in _kinds:
+        _add(f'swap-{_operation}-{_left}',
+             f'{_operation}: nova-compute has died in a swap.', _operation,
+             functools.partial(_compose_swap, _operation, _left, ''),
+             failures=1)
+for _left in ('connected', 'completed'):
+    _add(f'swap-reboot-{_left}-neighbour-attaches',
+         'reboot: nova-compute has died in a swap, and a neighbour attaches a '
+         'volume.', 'reboot', functools.partial(
+             _compose_swap, 'reboot', _left, 'neighbour-attaches'))

@@ -326,6 +326,10 @@ class World:
         self.reboots_at_end = 2
         #: An administrator has its disks adopted before that.
         self.is_repaired_at_end = False
+        #: What a guest has had since it was swapped, by server and device.
+        self.swapped: dict[tuple[str, str], str | None] = {}
+        #: It was not read or not written which disks a guest had.
+        self.proof_is_lost = False
         #: The server was deleted during another operation.
         self.deleted_meanwhile = False
         self.policy = Policy()

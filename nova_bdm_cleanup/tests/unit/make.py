@@ -147,6 +147,11 @@ class Sources:
         self.asked.append('guest_is_here')
         return self.seen.guest_is_here
 
+    def sources(self, bdms: Sequence[facts.Bdm]
+                ) -> Mapping[str, facts.Source] | None:
+        self.asked.append('sources')
+        return self.seen.sources
+
     def left_out(self) -> frozenset[str]:
         self.asked.append('left_out')
         return self.seen.left_out

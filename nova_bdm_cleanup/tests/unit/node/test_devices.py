@@ -11,6 +11,7 @@ import testscenarios
 from testtools import matchers
 
 from nova_bdm_cleanup.node import devices
+from nova_bdm_cleanup.rules.facts import Source
 from nova_bdm_cleanup.tests.unit import base
 
 load_tests = testscenarios.load_tests_apply_scenarios
@@ -324,6 +325,30 @@ class GuestTest(DevicesTestCase):
                 '<backingStore><source dev="/dev/sdc"/></backingStore></%s>'
                 % (element, element))
             self.assertEqual({(IQN, '5'), (OTHER, '6')}, self.named(nested))
+
+    def test_source_of_each_disk_by_its_device(self):
+        def disk(device, source, more=''):
+            return '<disk><source %s/><target dev="%s"/>%s</disk>' % (
+                source, device, more)
+
+        named = '/dev/disk/by-path/ip-%s-iscsi-%s-lun-5' % (PORTAL, IQN)
+        xml = '<domain><devices>%s</devices></domain>' % ''.join((
+            disk('vda', 'protocol="rbd" name="pool/image"'),
+            disk('vdb', 'dev="/dev/sdb"',
+                 '<mirror><source dev="/dev/sdc"/></mirror>'),
+            disk('vdc', 'file="/var/lib/nova/mnt/12/volume-1"'),
+            disk('vdd', 'dev="%s"' % named),
+            '<disk device="cdrom"><target dev="hda"/></disk>'))
+        found = {
+            'vda': Source(name='pool/image'),
+            'vdb': Source(frozenset([(IQN, '5')]), path='/dev/sdb'),
+            'vdc': Source(name='volume-1',
+                          path='/var/lib/nova/mnt/12/volume-1'),
+            'vdd': Source(frozenset([(IQN, '5')]), path=named)}
+        self.assertEqual(found, devices.sources_in_domain(xml, True))
+        # The device of a guest that is off may be another one's.
+        found['vdb'] = Source(path='/dev/sdb')
+        self.assertEqual(found, devices.sources_in_domain(xml, False))
 
     def test_guest_has_what_is_below_a_map(self):
         self.mapper('dm-3', 'mpath-3600', 'sdb', 'sdd')

@@ -912,13 +912,13 @@ class ChangeTest(CinderTestCase):
         self.assertIs(False, self.delete())
 
     def test_a_cleanup_changes_only_attachments(self):
-        """Delete no volume, and set the state of none."""
+        """Delete no volume, and only undo the detach of a swap."""
         room = pathlib.Path(cleanup.__file__).parent
         asking = {'look', 'witness', 'denies', 'attachment', 'volume',
                   'own_attachments'}
         self.assertEqual(
             {'create_attachment', 'delete_attachment',
-             'complete_attachment'},
+             'complete_attachment', 'roll_detaching_back'},
             set(re.findall(r'cinder\.([a-z]\w+)', ''.join(
                 path.read_text() for path in room.glob('*.py')))) - asking)
         self.assertIs(True, self.delete(complete=True))
@@ -926,6 +926,13 @@ class ChangeTest(CinderTestCase):
             [('POST', '/attachments/attachment-1/action',
               {'os-complete': {}}),
              ('DELETE', '/attachments/attachment-1', None)],
+            [(r.method, r.path, r.body) for r in self.cloud.requests])
+
+    def test_detach_is_rolled_back(self):
+        self.cinder().roll_detaching_back('volume-1')
+        self.assertEqual(
+            [('POST', '/volumes/volume-1/action',
+              {'os-roll_detaching': None})],
             [(r.method, r.path, r.body) for r in self.cloud.requests])
 
     def test_new_attachment_only_reserves_the_volume(self):

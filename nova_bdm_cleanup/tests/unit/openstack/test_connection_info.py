@@ -7,7 +7,9 @@ import testscenarios
 
 from nova_bdm_cleanup.openstack.connection_info import (
     addresses_in,
+    name_in,
     parse_connection_info,
+    path_in,
 )
 from nova_bdm_cleanup.tests.unit import base
 
@@ -64,6 +66,23 @@ class AddressesTest(base.TestCase):
     def test_connection_data_gives_its_addresses(self):
         self.assertEqual(self.expected, addresses_in(
             {'driver_volume_type': 'any', 'data': self.data}))
+
+
+class NameTest(base.TestCase):
+
+    def test_only_some_back_ends_name_a_volume(self):
+        for kind, expected in (('rbd', 'pool/v'), ('nfs', 'pool/v'),
+                               ('iscsi', None), (None, None)):
+            self.assertEqual(expected, name_in(
+                {'driver_volume_type': kind, 'data': {'name': 'pool/v'}}))
+
+    def test_what_is_no_name_or_path_is_none(self):
+        for data in (None, [], {}, {'name': 5, 'device_path': 5},
+                     {'name': '', 'device_path': ''}):
+            info = {'driver_volume_type': 'rbd', 'data': data}
+            self.assertEqual((None, None), (name_in(info), path_in(info)))
+        self.assertEqual('/dev/sdb', path_in(
+            {'data': {'device_path': '/dev/sdb'}}))
 
 
 class ParseTest(base.TestCase):

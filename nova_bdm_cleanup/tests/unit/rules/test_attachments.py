@@ -149,6 +149,14 @@ STALE_ROWS = (
         [make.bdm(attachment_id=None)],
         [make.volume(attached_to=(make.attached_to(),))],
         [make.attachment(connected=False)]), ''),
+    # Without a mapping, no detach is under way while Nova's lock is held.
+    ('while its own volume is being detached under the lock',
+     dataclasses.replace(of_volume(status='detaching'), holds_lock=True),
+     'stale-attachment!'),
+    ('left by a swap that is ended', dataclasses.replace(make.snapshot(
+        [make.bdm()], [make.volume(status='detaching'), VOLUME_9],
+        [make.attachment(), dataclasses.replace(STALE, **RESERVED)],
+        swaps=facts.Ending.FAILURE), holds_lock=True), ''),
     *(('of a volume that is %s and that an image mapping has' % status,
        make.snapshot([], [make.volume(status=status)],
                      [make.attachment(), *more],

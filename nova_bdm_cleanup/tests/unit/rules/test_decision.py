@@ -209,23 +209,32 @@ class JudgeTest(base.TestCase):
         rules.judge(seen, sources, facts.Policy(), make.NOW, **arguments)
         return sources.asked
 
-    def test_names_of_disks_in_order_ask_nothing(self):
-        self.assertEqual([], self.asked(make.snapshot(
+    def test_names_of_disks_in_order_ask_only_the_guest(self):
+        self.assertEqual(['sources'], self.asked(make.snapshot(
             [make.bdm(addresses=frozenset())], [make.volume()],
             [make.attachment()])))
 
+    def test_guest_that_nova_does_not_start_is_not_asked(self):
+        for seen in (
+                dataclasses.replace(make.snapshot(
+                    [make.bdm(addresses=frozenset())], [make.volume()],
+                    [make.attachment()]), starts_guest=False),
+                make.snapshot([make.bdm(has_connection_info=False)])):
+            self.assertNotIn('sources', self.asked(seen))
+
     def test_addresses_of_disks_in_order_ask_for_claims(self):
-        self.assertEqual(['claims'], self.asked(make.snapshot(
+        self.assertEqual(['sources', 'claims'], self.asked(make.snapshot(
             [BDM], [make.volume()], [LEFT_OVER])))
 
     def test_a_removal_asks_for_everything_that_withholds_it(self):
-        self.assertEqual(['current', 'swaps', 'claims'], self.asked(LOOK))
+        self.assertEqual(['sources', 'current', 'swaps', 'claims'],
+                         self.asked(LOOK))
         self.assertEqual(
-            ['current', 'swaps', 'witness', 'claims'], self.asked(
+            ['sources', 'current', 'swaps', 'witness', 'claims'], self.asked(
                 make.snapshot([BDM], missing=['volume-1'])))
 
     def test_a_reconnect_asks_for_everything_that_withholds_it(self):
-        self.assertEqual(['current', 'swaps', 'claims'],
+        self.assertEqual(['sources', 'current', 'swaps', 'claims'],
                          self.asked(HALF_MOVED))
 
     def test_place_of_the_guest_is_asked_only_if_it_decides(self):
@@ -239,7 +248,7 @@ class JudgeTest(base.TestCase):
                 (dataclasses.replace(ELSEWHERE, starts_guest=False), False)):
             self.assertEqual(is_asked, 'guest_is_here' in self.asked(seen))
         # First of all: what would be changed depends on it.
-        self.assertEqual('guest_is_here', self.asked(ELSEWHERE)[0])
+        self.assertEqual('guest_is_here', self.asked(ELSEWHERE)[1])
 
     def test_device_is_asked_for_only_if_an_attach_has_died(self):
         attaching = dataclasses.replace(

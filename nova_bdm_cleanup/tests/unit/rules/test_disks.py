@@ -18,6 +18,7 @@ from nova_bdm_cleanup.rules.facts import (
     Claims,
     Finding,
     InCinder,
+    Source,
 )
 from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.tests.unit import base, make
@@ -44,7 +45,16 @@ FATES = (
       for values, expected in (
           ({}, Fate.NOT_CONNECTED), ({'is_root': True}, Fate.NOT_CONNECTED),
           ({'was_open': True}, Fate.GIVEN),
-          ({'was_open': True, 'address': 'taken'}, Fate.ANOTHERS))),
+          ({'was_open': True, 'address': 'taken'}, Fate.ANOTHERS),
+          ({'guest_had': Source(attachment_id='attachment-1')}, Fate.GIVEN),
+          ({'guest_had': Source(attachment_id='attachment-2')},
+           Fate.NOT_CONNECTED),
+          # What it had open at the address is not what it had in its place.
+          ({'guest_had': Source(attachment_id=''), 'was_open': True},
+           Fate.NOT_CONNECTED),
+          ({'action': Action.RECONNECT}, Fate.GIVEN),
+          ({'action': Action.RECONNECT, 'withheld': Reason.STEP_FAILED},
+           Fate.NOT_CONNECTED))),
     *(('of an address that another has, %s %s' % (where, values),
        finding(where, address='taken', **values), Fate.ANOTHERS)
       for where in InCinder if where is not InCinder.MISSING

@@ -252,3 +252,40 @@ class EndingTest(base.TestCase):
 
     def test_results_give_the_ending(self):
         self.assertIs(self.ending, facts.Ending.of(self.results))
+
+
+#: The addresses of two disks.
+FIRST, SECOND = ('target', '1'), ('target', '2')
+
+
+def at(*addresses, **values):
+    return facts.Source(frozenset(addresses), **values)
+
+
+class SourceTest(base.TestCase):
+
+    scenarios = base.scenarios((
+        ('the same address', at(FIRST), at(FIRST), 'same'),
+        ('one path of two', at(FIRST, SECOND), at(FIRST), 'same'),
+        ('other addresses', at(FIRST), at(SECOND), 'other'),
+        ('the same path, and an address that was renewed',
+         at(FIRST, path='/dev/a'), at(SECOND, path='/dev/a'), 'same'),
+        # One device has several paths, and a row may lack its own.
+        ('other paths', at(path='/dev/a'), at(path='/dev/b'), ''),
+        ('the same name', at(name='a'), at(name='a'), 'same'),
+        ('other names', at(name='a'), at(name='b'), 'other'),
+        ('a name and an address', at(name='a'), at(FIRST), ''),
+        ('the same attachment', at(attachment_id='a'),
+         at(FIRST, attachment_id='a'), 'same'),
+        ('another attachment', at(attachment_id='a'),
+         at(FIRST, attachment_id='b'), 'other'),
+        ('an unknown attachment', at(attachment_id=''),
+         at(FIRST, attachment_id='b'), 'other'),
+        ('nothing is known', at(), at(FIRST, attachment_id='b'), ''),
+    ), 'one', 'another', 'expected')
+
+    def test_sources_are_compared_by_what_both_tell(self) -> None:
+        for one, another in ((self.one, self.another),
+                             (self.another, self.one)):
+            self.assertIs(self.expected == 'same', one.is_same(another))
+            self.assertIs(self.expected == 'other', one.is_other(another))

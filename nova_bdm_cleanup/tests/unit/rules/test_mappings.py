@@ -74,11 +74,28 @@ def attach(ending, look):
 
 
 def swapped(volume=DETACHING, further=SECOND_VOLUME,
-            record=NEW, swaps=facts.Ending.FAILURE, holds_lock=True):
-    """Return a look at a disk whose swap for another volume ended half way."""
-    return dataclasses.replace(make.snapshot(
-        [BDM], [volume, further], [OWN, record], swaps=swaps),
-        holds_lock=holds_lock)
+            record=NEW, swaps=facts.Ending.FAILURE, holds_lock=True,
+            bdm=BDM, own=(OWN,), had=None, is_here=True, more=(),
+            starts_guest=True):
+    """Return a look at a disk whose swap for another volume ended half way.
+
+    :param had: the disk that the guest had in its place; None: not known
+    :param own: the attachments of its volume
+    :param more: other attachments
+    """
+    return dataclasses.replace(
+        make.snapshot([bdm], [v for v in (volume, further) if v],
+                      [*own, *([record] if record else ()), *more],
+                      swaps=swaps),
+        holds_lock=holds_lock, guest_is_here=is_here,
+        starts_guest=starts_guest,
+        sources={'bdm-1': had} if had else None)
+
+
+#: The disk of the mapping, that of the swap, and another one.
+OLD_DISK, NEW_DISK, OTHER_DISK = (
+    facts.Source(make.addresses(volume))
+    for volume in ('volume-1', 'volume-2', 'volume-3'))
 
 
 #: id, the look at one mapping, and the finding; "!": it is removed; "+": it is
@@ -542,8 +559,13 @@ LOOKS = (
            'operation-in-flight operation-in-flight'),
           ('the volume is in use', swapped(make.volume()),
            'healthy stale-attachment'),
-          ('the new volume is not connected', swapped(
-              record=dataclasses.replace(NEW, **RESERVING)),
+          ('it waits for the lock, and only reserves the volume', swapped(
+              record=dataclasses.replace(NEW, **RESERVING),
+              swaps=facts.Ending.NONE),
+           'operation-in-flight operation-in-flight'),
+          ('a command does not ask the guest', swapped(
+              record=dataclasses.replace(NEW, **RESERVING),
+              holds_lock=False),
            'operation-in-flight operation-in-flight'),
           ('another project has made the attachment', swapped(
               further=dataclasses.replace(
@@ -552,6 +574,121 @@ LOOKS = (
           ('of another server', swapped(record=dataclasses.replace(
               NEW, server_id=make.OTHER_SERVER)),
            'operation-in-flight cross-wired'))),
+
+    *(('a swap that ended half way, %s' % name, look, expected)
+      for name, look, expected in (
+          ('the guest has the new disk', swapped(had=NEW_DISK),
+           'swap-interrupted+'),
+          ('the guest has the new disk, and Nova has recorded no end', swapped(
+              had=NEW_DISK, swaps=facts.Ending.NONE), 'swap-interrupted+'),
+          ('the guest has the new disk, and Nova does not tell', swapped(
+              had=NEW_DISK, swaps=facts.Ending.UNKNOWN), 'swap-interrupted+'),
+          ('the guest has the new disk, and no lock is needed', swapped(
+              had=NEW_DISK, holds_lock=False), 'swap-interrupted+'),
+          ('the guest has the new disk, by its name in the back end', swapped(
+              bdm=dataclasses.replace(
+                  BDM, addresses=frozenset(), back_end_name='pool/one'),
+              own=(dataclasses.replace(
+                  OWN, addresses=frozenset(), back_end_name='pool/one'),),
+              record=dataclasses.replace(
+                  NEW, addresses=frozenset(), back_end_name='pool/two'),
+              had=facts.Source(name='pool/two')), 'swap-interrupted+'),
+          ('the guest has the new disk, which is not complete', swapped(
+              record=dataclasses.replace(NEW, status='attaching'),
+              had=NEW_DISK), 'swap-interrupted+'),
+          ('the guest has the new disk, and the old one is free', swapped(
+              AVAILABLE, own=(), had=NEW_DISK), 'swap-interrupted+'),
+          ('the guest has the new disk, and the old one is in use', swapped(
+              make.volume(), had=NEW_DISK), 'swap-interrupted+'),
+          ('the journal says that it has the new disk', swapped(
+              had=facts.Source(attachment_id=NEW.id, was_here=True),
+              is_here=False),
+           'swap-interrupted+'),
+          ('the guest has the old disk', swapped(had=OLD_DISK),
+           'swap-interrupted+'),
+          ('the guest has the old disk at its path', swapped(
+              bdm=dataclasses.replace(BDM, path='/dev/one'),
+              had=facts.Source(path='/dev/one')), 'swap-interrupted+'),
+          ('the journal says that it has the old disk', swapped(
+              had=facts.Source(attachment_id=OWN.id, was_here=True),
+              is_here=False),
+           'swap-interrupted+'),
+          ('nothing is left of it but the state', swapped(
+              further=None, record=None, had=OLD_DISK), 'swap-interrupted+'),
+          ('the journal says what it has, and it may be elsewhere', swapped(
+              had=facts.Source(attachment_id=NEW.id), is_here=False),
+           'swap-interrupted operation-in-flight'),
+          ('the journal knows it by its address', swapped(
+              had=dataclasses.replace(NEW_DISK, attachment_id='')),
+           'swap-interrupted+'),
+          ('the new volume is only reserved', swapped(
+              record=dataclasses.replace(NEW, **RESERVING)),
+           'swap-interrupted+'),
+          # What is not known is neither connected nor removed.
+          ('the guest may be elsewhere, with the new disk', swapped(
+              had=NEW_DISK, is_here=False),
+           'swap-interrupted operation-in-flight'),
+          ('the guest may be elsewhere, with the old disk', swapped(
+              had=OLD_DISK, is_here=False),
+           'swap-interrupted operation-in-flight'),
+          ('Nova does not start the guest', swapped(
+              had=NEW_DISK, starts_guest=False),
+           'swap-interrupted operation-in-flight'),
+          ('the guest has a third disk', swapped(had=OTHER_DISK),
+           'swap-interrupted operation-in-flight'),
+          ('the guest has a third disk, and Nova has rolled back', swapped(
+              make.volume(), None, None, had=OTHER_DISK), 'swap-interrupted'),
+          ('the guest has the disk of two attachments', swapped(
+              had=NEW_DISK, more=[dataclasses.replace(NEW, id='new-2')]),
+           'swap-interrupted operation-in-flight operation-in-flight'),
+          ('both attachments connect the same', swapped(
+              record=dataclasses.replace(NEW, addresses=OWN.addresses),
+              had=OLD_DISK), 'swap-interrupted operation-in-flight'),
+          ('Cinder migrates the old volume', swapped(
+              make.volume(migration_status='migrating'), had=NEW_DISK),
+           'swap-interrupted operation-in-flight'),
+          ('Cinder migrates the new volume', swapped(
+              further=dataclasses.replace(
+                  SECOND_VOLUME, migration_status='target:1'), had=NEW_DISK),
+           'swap-interrupted operation-in-flight'),
+          ('the project of the volume is not known', swapped(
+              make.volume(status='detaching', project=None), had=NEW_DISK),
+           'swap-interrupted operation-in-flight'),
+          ('the project of the new volume is not known', swapped(
+              further=dataclasses.replace(SECOND_VOLUME, project=None),
+              had=NEW_DISK), 'swap-interrupted cannot-see-project'),
+          ('the new volume is attached to another server, too', swapped(
+              further=dataclasses.replace(SECOND_VOLUME, attached_to=(
+                  make.attached_to(make.OTHER_SERVER, 'another'),)),
+              had=NEW_DISK), 'swap-interrupted operation-in-flight'),
+          ('an old attachment is from before Queens', swapped(
+              own=(OWN, make.attachment(id='old', connected=False)),
+              had=NEW_DISK),
+           'swap-interrupted operation-in-flight'))),
+    *(('a swap that is over, %s' % name, look, expected)
+      for name, look, expected in (
+          ('and a detach waits for the lock', swapped(
+              further=None, record=None, had=OLD_DISK,
+              swaps=facts.Ending.SUCCESS), 'operation-in-flight'),
+          ('and another swap waits for the lock', swapped(
+              further=None, record=None, had=OLD_DISK,
+              swaps=facts.Ending.NONE), 'operation-in-flight'),
+          ('and the guest has its disk', swapped(
+              make.volume(), None, None, had=OLD_DISK), 'healthy'),
+          ('and it is not known what the guest has', swapped(
+              make.volume(), None, None), 'healthy'),
+          ('and the disk cannot be compared', swapped(
+              make.volume(), None, None, had=facts.Source(path='/dev/two')),
+           'healthy'),
+          ('and did succeed', swapped(
+              make.volume(), None, None, had=OTHER_DISK,
+              swaps=facts.Ending.SUCCESS), 'healthy'),
+          ('and the other attachment is left', swapped(
+              make.volume(), had=OLD_DISK), 'healthy stale-attachment!'),
+          ('and the old attachment is left', swapped(
+              make.volume(), dataclasses.replace(
+                  SECOND_VOLUME, status='detaching'), had=OLD_DISK),
+           'healthy stale-attachment!'))),
 
     # A volume that was transferred to another project
     *(('of another project, with its own attachment on %s' % host,
@@ -858,7 +995,7 @@ class NotReconnectedTest(base.TestCase):
 
 #: What this host has of a disk that is adopted.
 ON_HOST = facts.OnHost('sdb', InGuest.DISK, '')
-THERE = make.attached_to(host=make.OTHER_HOST)
+ATTACHED_THERE = make.attached_to(host=make.OTHER_HOST)
 
 
 def running(*attachments, on_host=ON_HOST, entries=(2,), **values):
@@ -871,7 +1008,7 @@ def running(*attachments, on_host=ON_HOST, entries=(2,), **values):
 ADOPTED: tuple[Any, ...] = (
     ('its own is of another host', running(
         OWN, SECOND, entries=(), volume={'attached_to': (
-            THERE, make.attached_to(attachment_id='attachment-2'))}),
+            ATTACHED_THERE, make.attached_to(attachment_id='attachment-2'))}),
      2, [1]),
     ('its own does not exist', running(SECOND), 2, []),
     ('its own only reserves the volume', running(RESERVED, SECOND), 2, [1]),
@@ -879,7 +1016,8 @@ ADOPTED: tuple[Any, ...] = (
         OWN, dataclasses.replace(ATTACHING, id='attachment-2'), entries=[1],
         status='attaching'), 1, [2]),
     ('a back end that gives names', running(dataclasses.replace(
-        SECOND, addresses=frozenset(), name='volumes/volume-1')), 2, []),
+        SECOND, addresses=frozenset(), back_end_name='volumes/volume-1')),
+     2, []),
 )
 
 #: id, the look, and why its disk is not adopted.
@@ -898,7 +1036,7 @@ NOT_ADOPTED: tuple[Any, ...] = (
        each.value) for each in InGuest if each is not InGuest.DISK),
     ('another one may serve the guest elsewhere', running(
         OWN, SECOND, entries=(), volume={'attached_to': (
-            THERE, make.attached_to(attachment_id='attachment-2'))},
+            ATTACHED_THERE, make.attached_to(attachment_id='attachment-2'))},
         on_host=dataclasses.replace(ON_HOST, in_guest=InGuest.NOT_RUNNING)),
      'the guest may be on another host'),
     ('Nova does something', running(SECOND, on_host=dataclasses.replace(
@@ -1023,12 +1161,14 @@ class CoverageTest(base.TestCase):
                     tested.add(id(table.first(
                         mappings.DANGLING_MAPPINGS.rows, judged)))
                 if judged.row.outcome.action is Action.RECONNECT:
-                    tested.add(id(table.first(
-                        mappings.RECONNECTS.rows, judged)))
+                    last = (mappings.HALF_SWAPPED if judged.is_half_swapped
+                            else mappings.RECONNECTS)
+                    tested.add(id(table.first(last.rows, judged)))
         rows: list[Any] = [row for section in mappings.MAPPINGS.rows
                            for row in section.rows]
         rows += mappings.DANGLING_MAPPINGS.rows
         rows += mappings.RECONNECTS.rows
+        rows += mappings.HALF_SWAPPED.rows
         self.assertEqual([], [r.cell for r in rows if id(r) not in tested])
 
 

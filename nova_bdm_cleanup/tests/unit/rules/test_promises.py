@@ -531,8 +531,8 @@ class WithheldTest(base.TestCase):
 
     @of_any_look
     def test_nothing_of_a_swap_without_an_end(self, case: Case) -> None:
-        """Quote "A swap of volumes without an end: its disks are never
-        removed" (risks).
+        """Quote "While Nova has recorded no end of a swap, and it may be under
+        way, nothing else of the server is removed" (risks).
         """
         self.assertEqual((), case.changed(swaps=facts.Ending.NONE).plan.due)
         # One that failed may have left an attachment.

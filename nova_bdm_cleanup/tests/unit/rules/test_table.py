@@ -36,6 +36,7 @@ TABLES: dict[str, Any] = {
     'nova_bdm_cleanup.rules.mappings.DANGLING_MAPPINGS':
         mappings.DANGLING_MAPPINGS,
     'nova_bdm_cleanup.rules.mappings.RECONNECTS': mappings.RECONNECTS,
+    'nova_bdm_cleanup.rules.mappings.HALF_SWAPPED': mappings.HALF_SWAPPED,
     'nova_bdm_cleanup.rules.attachments.ATTACHMENTS':
         attachments.ATTACHMENTS,
     'nova_bdm_cleanup.rules.guards.GUARDS': guards.GUARDS,

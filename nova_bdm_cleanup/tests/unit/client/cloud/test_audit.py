@@ -503,6 +503,21 @@ class AdviceTest(AuditCase):
              + self.alpha),
             (finding.reason, finding.is_for_reboot, str(finding.action)))
 
+    def test_host_of_a_repair_is_named_if_the_guest_may_run(self) -> None:
+        self.cloud.half_move(self.disk)
+        self.cloud.volumes[self.disk].update(
+            status='in-use', updated_at=loopback._stamp(120 * MINUTE))
+        words = 'on host compute1: nova-bdm-cleanup repair ' + self.alpha
+        for status, is_named in (('ACTIVE', True), ('SHUTOFF', False)):
+            self.cloud.servers[self.alpha]['status'] = status
+            finding, = self.audit()
+            self.assertEqual(is_named, words in finding.explanation)
+        # The root disk is not there to be adopted.
+        _, root = self.root()
+        self.cloud.lose_attachment(root)
+        self.assertNotIn('repair', next(
+            f.explanation for f in self.audit() if f.volume == root))
+
     def test_free_root_of_another_project_gets_a_new_attachment(self) -> None:
         gamma, root = self.root()
         self.cloud.lose_attachment(root)

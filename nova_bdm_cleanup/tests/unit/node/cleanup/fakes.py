@@ -38,7 +38,7 @@ from nova_bdm_cleanup.tests.unit import make
 #: The calls that change something.
 _CHANGES = ('power-off', 'disconnect', 'destroy', 'delete-attachment',
             'create-attachment', 'name-attachment', 'connect-attachment',
-            'complete-attachment')
+            'complete-attachment', 'roll-detaching-back')
 
 
 class World:
@@ -76,8 +76,11 @@ class World:
         self.announced: set[str | None] = set()
         #: The attaches of mappings, by uuid.
         self.attaches: dict[str, facts.Attach] = {}
-        #: How Nova's swaps of volumes ended.
+        #: How Nova's swaps of volumes ended, and when the last one began.
         self.swaps = facts.Ending.SUCCESS
+        self.last_swap = 0.0
+        #: The disks of the guest, by mapping.
+        self.sources: dict[str, facts.Source] = {}
         #: Volumes whose lock is held.
         self.guarded: set[str] = set()
         #: Volumes whose lock in a delete is held.
@@ -286,6 +289,16 @@ class Host(InstancePort):
         with self._world.call('swaps'):
             return self._world.swaps
 
+    def last_swap(self) -> float:
+        with self._world.call('last-swap'):
+            return self._world.last_swap
+
+    def sources(self) -> Mapping[str, facts.Source]:
+        # Asked in each cleanup; of the fake guest mostly nothing is known.
+        if 'sources' in self._world.failing:
+            raise self._world.failing['sources']
+        return self._world.sources
+
     def attaches(self, bdms: Sequence[facts.Bdm]
                  ) -> Mapping[str, facts.Attach]:
         with self._world.call('attaches'):
@@ -443,13 +456,18 @@ class Host(InstancePort):
             return self._changed(bdm, attachment_id=attachment.id,
                                  addresses=attachment.addresses)
 
-    def connect(self, bdm: facts.Bdm, is_multiattach: bool) -> facts.Bdm:
-        world, attachment_id = self._world, bdm.attachment_id or ''
+    def connect(self, bdm: facts.Bdm, is_multiattach: bool,
+                attachment: facts.Attachment | None = None) -> facts.Bdm:
+        world = self._world
+        attachment_id = attachment.id if attachment else (
+            bdm.attachment_id or '')
         with world.call('connect-attachment', attachment_id):
             if attachment_id not in world.attachments:
                 raise AttachmentGone(attachment_id)
-            self._check(bdm)
             volume_id = world.attachments[attachment_id].volume_id
+            self._check_locks(volume_id)
+            if attachment is None:
+                self._check(bdm)
             with world.records(volume_id) as records:
                 records.connect(attachment_id, world.server.host)
             # The back end has given the address before to another volume.
@@ -461,21 +479,36 @@ class Host(InstancePort):
             world.made[attachment_id] = answer
             return self._changed(
                 bdm, addresses=answer, is_multiattach=is_multiattach,
-                has_connection_info=True)
+                has_connection_info=True, volume_id=volume_id,
+                attachment_id=attachment_id)
+
+    def connect_unnamed(self, attachment: facts.Attachment) -> facts.Bdm:
+        world = self._world
+        with world.call('connect-attachment', attachment.id):
+            if attachment.id not in world.attachments:
+                raise AttachmentGone(attachment.id)
+            bdm = make.bdm(uuid=attachment.id, attachment_id=attachment.id,
+                           volume_id=attachment.volume_id)
+            self._check_locks(attachment.volume_id)
+            world.change(attachment.id, status='attaching', connected=True)
+            return bdm
 
     def _check(self, bdm: facts.Bdm) -> None:
         world, volume_id = self._world, bdm.volume_id
-        if world.running:
-            world.violation('%s connected anew under a running guest',
-                            volume_id)
-        if volume_id not in world.locked_volumes & world.guarded:
-            world.violation('%s connected anew without the lock', volume_id)
         if (volume_id in world.connected
                 and volume_id not in world.neighbours | world.noted):
             world.violation('%s connected anew while it is still connected',
                             volume_id)
         if bdm.attachment_id != world.rows[bdm.uuid].attachment_id:
             world.violation('%s does not name what is connected', bdm)
+
+    def _check_locks(self, volume_id: str | None) -> None:
+        world = self._world
+        if world.running:
+            world.violation('%s connected anew under a running guest',
+                            volume_id)
+        if volume_id not in world.locked_volumes & world.guarded:
+            world.violation('%s connected anew without the lock', volume_id)
 
     def _changed(self, bdm: facts.Bdm, **values: Any) -> facts.Bdm:
         """Change a row, as if it were saved."""
@@ -615,6 +648,12 @@ class Cinder(cinder.Cinder):
             with world.records(attachment.volume_id) as records:
                 records.complete(attachment_id)
             world.change(attachment_id, status='attached')
+
+    def roll_detaching_back(self, volume_id: str) -> None:
+        with self._world.call('roll-detaching-back', volume_id):
+            if self._world.volumes[volume_id].status != 'detaching':
+                raise errors.BadRequest('%s is not detaching' % volume_id)
+            self._world.set_status(volume_id, 'in-use')
 
     def _check_write(self, volume_id: str) -> None:
         volume = self._world.volumes[volume_id]

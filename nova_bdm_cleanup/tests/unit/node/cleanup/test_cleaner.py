@@ -1494,6 +1494,242 @@ class PlaceTest(CleanerTestCase):
             self.assertNotIn('guest-is-here', world.calls)
 
 
+def swapped(had='volume-2', **others):
+    """Return a world in which nova-compute died in the swap of a disk.
+
+    :param had: the volume that the guest has; None: it is not known
+    """
+    world = world_of(
+        [disk(1)], [volume(1, status='detaching'), volume(2)],
+        [record(1), record(2)], is_here=True, swaps=facts.Ending.FAILURE,
+        **others)
+    world.connected = {had or 'volume-2'}
+    if had:
+        world.sources = {'bdm-1': facts.Source(make.addresses(had))}
+        # Nova defines its domain again only when the swap is over.
+        world.meanwhile['power-off'] = world.sources.clear
+    return world
+
+
+class SwapTest(CleanerTestCase):
+    """The end of a swap in which nova-compute died."""
+
+    def setUp(self):
+        super().setUp()
+        self.store = os.path.join(self.tempdir(), 'journal', 'store')
+
+    def clean(self, world, *arguments, **named):
+        return super().clean(world, *arguments, **{
+            'store': self.store, **named})
+
+    def assert_new(self, world):
+        """Check that the server has the new volume, and not the old one."""
+        row, = (b for b in world.rows.values() if b.uuid == 'bdm-1')
+        self.assertEqual(
+            ('volume-2', 'attachment-2', make.addresses('again volume-2')),
+            (row.volume_id, row.attachment_id, row.addresses))
+        self.assertEqual(['attachment-2'], [*world.attachments])
+        self.assertEqual(
+            ('available', 'in-use'), tuple(
+                world.volumes[v].status for v in ('volume-1', 'volume-2')))
+
+    def assert_old(self, world):
+        """Check that the server has the old volume, and not the new one."""
+        row, = (b for b in world.rows.values() if b.uuid == 'bdm-1')
+        self.assertEqual(('volume-1', 'attachment-1'),
+                         (row.volume_id, row.attachment_id))
+        self.assertEqual(['attachment-1'], [*world.attachments])
+        self.assertEqual(
+            ('in-use', 'available'), tuple(
+                world.volumes[v].status for v in ('volume-1', 'volume-2')))
+
+    def test_mapping_takes_the_disk_that_the_guest_has(self):
+        world = swapped()
+        self.assertEqual(frozenset(), self.clean(world))
+        self.assertEqual([
+            'disconnect bdm-1', 'connect-attachment attachment-2',
+            'complete-attachment attachment-2', 'disconnect bdm-1',
+            'delete-attachment attachment-1'], deeds(world))
+        self.assert_new(world)
+        self.assertEqual(
+            [('volume-2', 'swap-interrupted')],
+            [(f.volume_id, str(reason))
+             for f, reason in world.reported[Kind.RECONNECTED]])
+        self.assertEqual(1, len(self.lines(
+            event='reconnecting', reason='swap-interrupted',
+            volume='volume-1')))
+
+    def test_swap_that_the_guest_has_not_made_is_undone(self):
+        world = swapped('volume-1')
+        self.assertEqual(frozenset(), self.clean(world))
+        self.assertEqual([
+            'connect-attachment attachment-2', 'disconnect attachment-2',
+            'delete-attachment attachment-2', 'roll-detaching-back volume-1'],
+            deeds(world))
+        self.assert_old(world)
+
+    def test_attachment_that_only_reserves_is_deleted(self):
+        for had in ('volume-1', None):
+            world = swapped(had)
+            world.connected = {'volume-1'}
+            world.change('attachment-2', **RESERVED)
+            world.set_status('volume-2', 'reserved')
+            self.clean(world)
+            self.assertEqual(['delete-attachment attachment-2',
+                              'roll-detaching-back volume-1'], deeds(world))
+            self.assert_old(world)
+
+    def test_disk_that_is_not_known_is_not_connected(self):
+        world = swapped(None)
+        self.assertEqual({'bdm-1'}, self.clean(world))
+        self.assertEqual([], world.changes)
+        self.assertEqual(1, len(self.lines(
+            event='kept', reason='swap-interrupted', volume='volume-1')))
+
+    def test_a_failure_at_each_step_is_ended_by_the_next_reboot(self):
+        for had, check in (('volume-2', self.assert_new),
+                           ('volume-1', self.assert_old)):
+            world = swapped(had)
+            self.clean(world)
+            # Without the last one, nothing tells later what the guest had.
+            steps = [what for what in world.timeline if what[0] not in (
+                'look', 'server', 'swaps', 'journal-begin')]
+            begun = steps.index(('bdms',))
+            for number, step in enumerate(steps):
+                self.fail_and_reboot(had, step, check, has_domain=True)
+                if number > begun:
+                    self.fail_and_reboot(had, step, check, has_domain=False)
+
+    def fail_and_reboot(self, had, step, check, has_domain):
+        """Fail at one step, and reboot twice more.
+
+        :param has_domain: Nova goes on, and starts the guest; otherwise
+            nova-compute dies
+        """
+        self.store = os.path.join(self.tempdir(), 'journal', 'store')
+        world = swapped(had)
+        world.failing = {step: RuntimeError('injected')}
+        left_out = self.clean(world)
+        if had == 'volume-2' and world.rows['bdm-1'].volume_id == 'volume-1':
+            # The old one is never started again.
+            self.assertEqual({'bdm-1'}, left_out, step)
+        world.failing = {}
+        for _ in range(2):
+            world.running = True
+            # What a start has left out is not in the guest.
+            world.left_out = set(left_out)
+            world.sources = {'bdm-1': facts.Source(
+                world.rows['bdm-1'].addresses)} if (
+                    has_domain and not left_out) else {}
+            left_out = self.clean(world)
+        self.assertEqual(frozenset(), left_out, step)
+        check(world)
+
+    def test_journal_does_not_count_after_another_swap(self):
+        world = swapped(failing={'disconnect': RuntimeError('injected')})
+        self.assertEqual({'bdm-1'}, self.clean(world))
+        world.failing = {}
+        world.last_swap = make.NOW.timestamp() + 10 ** 9
+        self.assertEqual({'bdm-1'}, self.clean(world))
+        self.assertIn('attachment-1', world.attachments)
+        # Nor if the mapping was given another attachment by hand.
+        world.last_swap = 0.0
+        world.rows['bdm-1'] = disk(1, attachment_id='attachment-9')
+        self.assertEqual({'bdm-1'}, self.clean(world))
+        self.assertIn('attachment-1', world.attachments)
+
+    def test_third_disk_is_remembered_once(self):
+        """Nova has rolled the swap back, and the guest has made it."""
+        world = swapped('volume-9')
+        del world.attachments['attachment-2']
+        world.set_status('volume-1', 'in-use')
+        for _ in range(3):
+            self.assertEqual({'bdm-1'}, self.clean(world))
+            self.assertEqual(1, len(self.entries()))
+            # The guest has come back without any.
+            world.sources = {}
+        self.assertEqual([], world.changes)
+        # An operator has chosen.
+        world.rows['bdm-1'] = disk(1, attachment_id='attachment-7')
+        world.attachments = {'attachment-7': record(1, id='attachment-7')}
+        self.assertEqual(frozenset(), self.clean(world))
+
+    def test_healthy_disk_stays_after_a_swap_that_failed(self):
+        world = swapped('volume-1')
+        del world.attachments['attachment-2']
+        world.set_status('volume-1', 'in-use')
+        self.assertEqual(frozenset(), self.clean(world))
+        self.assertEqual([], world.changes)
+        self.assertEqual([], self.lines(reason='swap-interrupted'))
+
+    def test_swap_that_may_be_under_way_is_left(self):
+        world = swapped('volume-1')
+        world.swaps = facts.Ending.NONE
+        world.change('attachment-2', **RESERVED)
+        world.set_status('volume-2', 'reserved')
+        self.assertEqual(frozenset(), self.clean(world))
+        self.assertEqual([], world.changes)
+
+    def test_a_start_ends_it_too(self):
+        for had, check in (('volume-2', self.assert_new),
+                           ('volume-1', self.assert_old)):
+            world = swapped(had, running=False)
+            world.meanwhile = {}
+            self.assertEqual(frozenset(), self.clean(world, triggers.START))
+            check(world)
+
+    def test_what_withholds_a_reconnect_withholds_it(self):
+        for arguments in ({'observe': True}, {'reconnect': False},
+                          {'trigger': triggers.SOFT_REBOOT}):
+            world = swapped()
+            left_out = self.clean(world, **arguments)
+            self.assertEqual([], world.changes)
+            # The old disk is not started, and an observer filters nothing.
+            self.assertEqual(
+                set() if arguments.get('observe') else {'bdm-1'}, left_out)
+
+    def test_guest_that_may_be_elsewhere_ends_nothing(self):
+        for failing in ({}, {'guest-is-here': RuntimeError('no libvirt')}):
+            self.store = os.path.join(self.tempdir(), 'journal', 'store')
+            world = swapped(failing=failing)
+            world.is_here = bool(failing)
+            for _ in range(2):
+                self.assertEqual({'bdm-1'}, self.clean(world))
+                self.assertEqual([], world.changes)
+                # The guest comes back, without the disk.
+                world.sources = {}
+            # Now it is certainly here.
+            world.failing, world.is_here = {}, True
+            self.assertEqual(frozenset(), self.clean(world))
+            self.assert_new(world)
+
+    def test_silence_of_cinder_does_not_bring_the_old_disk_back(self):
+        for ending in (facts.Ending.FAILURE, facts.Ending.NONE):
+            self.store = os.path.join(self.tempdir(), 'journal', 'store')
+            world = swapped(failing={'look': errors.Unreachable('no route')})
+            world.swaps = ending
+            for _ in range(2):
+                self.assertEqual({'bdm-1'}, self.clean(world))
+                world.sources = {}
+            world.failing, world.swaps = {}, facts.Ending.FAILURE
+            self.assertEqual(frozenset(), self.clean(world))
+            self.assert_new(world)
+
+    def test_silence_of_cinder_takes_no_other_disk(self):
+        for values in ({'swaps': facts.Ending.SUCCESS}, {'sources': {}},
+                       {'sources': {'bdm-1': facts.Source(
+                           make.addresses('volume-1'))}}):
+            world = swapped(failing={'look': errors.Unreachable('no route')})
+            for name, value in values.items():
+                setattr(world, name, value)
+            self.assertEqual(frozenset(), self.clean(world))
+
+    def test_silent_hypervisor_withholds_it(self):
+        world = swapped(failing={'sources': RuntimeError('libvirt is away')})
+        self.assertEqual({'bdm-1'}, self.clean(world))
+        self.assertEqual([], world.changes)
+
+
 class JournalTest(CleanerTestCase):
     """Steps that cannot be recorded, which are not done."""
 
