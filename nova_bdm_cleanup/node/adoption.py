@@ -36,10 +36,14 @@ from nova_bdm_cleanup.rules.facts import Plan
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
-#: Seconds that a live migration has to end its job, and between two looks.
-_JOB_ENDS_WITHIN, _JOB_INTERVAL = 120.0, 1.0
+#: Seconds that a live migration has to end its job, and Nova what it does with
+#: its lock; and between two looks at the job.
+_ENDS_WITHIN, _INTERVAL = 120.0, 1.0
 
-#: Seconds to wait for Nova's lock of a server.
+#: Seconds in which Nova sets the state of a server after a roll-back.
+_STATE_SETTLES_IN = 2.0
+
+#: Seconds that an administrator waits for Nova's lock of a server.
 _LOCK_PATIENCE = 5.0
 
 #: The servers that have no guest, or are about to have none.
@@ -109,13 +113,13 @@ def _wait_for_end(manager: Any, server: str) -> None:
     Then nothing has to be waited for with the lock.
     """
     begun = time.monotonic()
-    settled = begun + options.settings(
-        CONF).policy.settle_time.total_seconds()
+    settle_time = options.settings(CONF).policy.settle_time.total_seconds()
+    settled = begun + max(settle_time, _STATE_SETTLES_IN)
     while not shutdown.has_begun(manager) and (
             time.monotonic() < settled
-            or time.monotonic() < begun + _JOB_ENDS_WITHIN
+            or time.monotonic() < begun + _ENDS_WITHIN
             and _has_job(manager.driver, server)):
-        shutdown.wait(manager, _JOB_INTERVAL)
+        shutdown.wait(manager, _INTERVAL)
 
 
 def _has_job(driver: Any, server: str) -> bool:
@@ -131,9 +135,10 @@ def _has_job(driver: Any, server: str) -> bool:
 
 
 def _adopt(manager: Any, server: str, trigger: triggers.Trigger) -> Plan:
+    patience = _LOCK_PATIENCE if trigger is triggers.REPAIR else _ENDS_WITHIN
     try:
         with node_instance.hold_lock(
-                server, Deadline(_LOCK_PATIENCE, option='lock')):
+                server, Deadline(patience, option='lock')):
             cleanup, bdms = _cleanup(manager, server, trigger)
             return cleanup.run(bdms).plan
     except TimedOut as exc:

@@ -1045,7 +1045,7 @@ _NOT_STARTED: Row[MappingFacts, Outcome] = Row(
     'in an operation in which Nova does not start the guest',
     lambda m: not m.world.snapshot.starts_guest,
     Outcome(_ITS_OWN),
-    'Nova does not start the guest')
+    'no guest starts in this operation')
 
 _FOREIGN: Row[MappingFacts, Outcome] = Row(
     'is of a volume of another project, or of one that is not known',

@@ -287,6 +287,55 @@ class NoDeviceTest(DevicesTestCase):
         self.assertEqual(frozenset(), devices.remaining({}))
 
 
+class AdoptedDiskTest(DevicesTestCase):
+    """What the kernel and a guest have of a disk that is adopted."""
+
+    def disks(self, *sources, more=''):
+        return list(devices.disks_in_domain(
+            '<domain><devices>%s</devices></domain>' % ''.join(
+                '<disk>%s%s<serial>VOLUME-%d</serial></disk>' % (
+                    source, more, number)
+                for number, source in enumerate(sources))))
+
+    def test_device_at_an_address_is_that_of_the_kernel(self):
+        self.disk('sdb', 5)
+        self.disk('sdc', 6)
+        self.write('class/block/nvme0n1/device/subsysnqn', NQN)
+        self.write('class/block/nvme0n1/nsid', '7')
+        for address, expected in (((IQN, '5'), {'sdb'}), ((IQN, '7'), set()),
+                                  ((NQN, '7'), {'nvme0n1'})):
+            self.assertEqual(expected, devices.devices_at(
+                frozenset([address])))
+        self.assertEqual(set(), devices.devices_at(frozenset()))
+
+    def test_disk_has_the_addresses_below_its_device(self):
+        self.disk('sdb', 5)
+        self.disk('sdc', 5, session='session2', target=OTHER)
+        path = self.mapper('dm-0', 'mpath-3600', 'sdb', 'sdc')
+        disk, = self.disks('<source dev="%s"/>' % path)
+        self.assertEqual(
+            (path, {(IQN, '5'), (OTHER, '5')}, False),
+            (disk.source.path, disk.source.addresses,
+             disk.is_copied))
+
+    def test_disk_without_address_has_the_name_of_its_back_end(self):
+        network, file = self.disks(
+            '<source protocol="rbd" name="volumes/volume-1"/>',
+            '<source file="/var/lib/nova/mnt/5a/volume-2"/>')
+        self.assertEqual(('volumes/volume-1', None),
+                         (network.source.name, network.source.path))
+        self.assertEqual('volume-2', file.source.name)
+
+    def test_disk_that_is_copied_is_told(self):
+        disk, = self.disks('<source dev="/dev/sdb"/>', more='<mirror/>')
+        self.assertTrue(disk.is_copied)
+
+    def test_disk_without_serial_or_source_is_left_out(self):
+        self.assertEqual([], list(devices.disks_in_domain(
+            '<domain><devices><disk><source dev="/dev/sda"/></disk>'
+            '<disk><serial>1</serial></disk></devices></domain>')))
+
+
 class GuestTest(DevicesTestCase):
     """The disks that a domain of libvirt names."""
 

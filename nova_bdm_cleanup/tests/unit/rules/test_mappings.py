@@ -631,7 +631,7 @@ LOOKS = (
           ('the guest may be elsewhere, with the old disk', swapped(
               had=OLD_DISK, is_here=False),
            'swap-interrupted operation-in-flight'),
-          ('Nova does not start the guest', swapped(
+          ('no guest starts in this operation', swapped(
               had=NEW_DISK, starts_guest=False),
            'swap-interrupted operation-in-flight'),
           ('the guest has a third disk', swapped(had=OTHER_DISK),
@@ -874,8 +874,8 @@ RECONNECTED: tuple[Any, ...] = (
 
 #: id, the look, and why its disk is not reconnected.
 NOT_RECONNECTED: tuple[Any, ...] = (
-    ('Nova does not start the guest', half(RESERVED, starts_guest=False),
-     'Nova does not start the guest'),
+    ('the guest is not started', half(RESERVED, starts_guest=False),
+     'the operation neither starts the guest nor adopts its disks'),
     ('the server is on no host', half(UNSAVED, server={'is_offloaded': True}),
      'on no host'),
     ('evacuated, its own only reserves the volume', arriving(
