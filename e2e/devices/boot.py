@@ -13,8 +13,8 @@ import threading
 
 from e2e.devices import prepare
 
-#: The machine's memory in MiB.  Two cases at a time take 300 with volumes.
-MEMORY = 544
+#: The machine's memory in MiB.  Two cases at a time take 700 with volumes.
+MEMORY = 1024
 #: QEMU's cache of translated code, in MiB; the default is 1 GiB.
 _CODE = 96
 

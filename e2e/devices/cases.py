@@ -23,7 +23,7 @@ from typing import Any
 from nova.compute import task_states
 
 from e2e import processes
-from e2e.devices import compute_host, guests, kernel, storage
+from e2e.devices import compute_host, guests, kernel, storage, volumes
 from e2e.devices.case import Case, Disk
 
 Run = Callable[[Case], None]
@@ -914,6 +914,88 @@ for _operation in _LATER:
             'rebooted': 'the server is rebooted while Cinder is silent',
             'detached': 'the owner detaches the disk'}[_operation],
         plugin=False, disconnects=False))
+
+
+# -- a move that has ended half way -----------------------------------------
+
+
+def _name(case: Case, disk: Disk, attached: volumes.Attached) -> None:
+    """Have the mapping of a disk name another attachment."""
+    row, = case.host.mappings(disk.volume)
+    row.attachment_id = attached.id
+    row.save()
+
+
+def _export(case: Case, disk: Disk, lun: int) -> None:
+    """Have the array connect a disk by another LUN of its target."""
+    def export() -> volumes.Export:
+        disk.target.map(lun, disk.volume)
+        return (disk.target.connection(lun, disk.volume),
+                lambda: disk.target.unmap(lun))
+
+    case.cinder.exports[disk.volume.id] = export
+
+
+def _expect_back(case: Case, disk: Disk, event: str) -> None:
+    """Check that the guest has its disk, by one attachment and one device.
+
+    :param event: what the plugin has done
+    """
+    server = disk.server
+    case.expect_running(server, 1)
+    read = list(map(storage.read_device, case.host.libvirt.disks(server)))
+    case.expect([text[:1] for text in read] == [disk.volume.letter],
+                f'the guest reads {read}')
+    processes.wait_until(
+        lambda: disk.volume.read(guests.OFFSET) == guests.mark(server),
+        'a write of the guest', 20)
+    found = [(one.host, one.status)
+             for one in case.cinder.attachments_of(disk.volume.id)]
+    case.expect(found == [(compute_host.HOST, 'attached')],
+                f'the attachments are {found}')
+    case.expect_log(f'event={event}', disk.volume.id)
+    case.expect_nothing_to_do(server, disks=1)
+
+
+@_case(disconnects=False, weight=60)
+def migration_failed(case: Case) -> None:
+    """A cold migration has failed: the attachment only reserves the volume,
+    and the mapping has the address of the other host, which a neighbour has on
+    this one.
+    """
+    disk, neighbour = _share_address_across_hosts(case, compute_host.HOST)
+    _name(case, disk, case.cinder.reserve(disk.volume.id, disk.server))
+    _export(case, disk, 2)
+    case.record('before', neighbour.disk)
+    with _undisturbed(case, neighbour):
+        status = case.reboot(disk.server)
+    case.record('after', disk)
+    case.expect(status == 0, f'the reboot ended with {status}')
+    _expect_back(case, disk, 'reconnected')
+    neighbour.expect_writing(case)
+
+
+@_case(disconnects=False, weight=60)
+def rollback_failed(case: Case) -> None:
+    """The rollback of a live migration has failed: the guest runs here, and
+    the mapping has the attachment and the address of the other host.
+    """
+    disk = case.running()
+    elsewhere = case.target()
+    elsewhere.map(2, disk.volume)
+    there = case.cinder.attach(
+        disk.volume, disk.server, elsewhere.connection(2, disk.volume),
+        lambda: elsewhere.unmap(2), 'compute2')
+    _name(case, disk, there)
+    row, = case.host.mappings(disk.volume)
+    row.connection_info = json.dumps(compute_host.connection_info(there))
+    row.save()
+    _export(case, disk, 3)
+    status = case.reboot_and_record(disk)
+    case.expect(status == 0, f'the reboot ended with {status}')
+    found = disk.connected()
+    case.expect(len(found.disks) == 1, f'connected is {found}')
+    _expect_back(case, disk, 'adopted')
 
 
 # -- SIGKILL between any two steps -----------------------------------------

@@ -272,7 +272,7 @@ class ComputeHost:
                 device_name=f'/dev/vd{"bcd"[number]}', disk_bus='virtio',
                 device_type='disk', volume_size=1,
                 connection_info=json.dumps(
-                    _connection_info(attached))).create()
+                    connection_info(attached))).create()
         return str(instance.uuid)
 
     def mappings(self, volume: storage.Volume
@@ -314,7 +314,7 @@ class ComputeHost:
 
     def connect(self, attached: volumes.Attached) -> None:
         """Connect a volume for a use other than a server."""
-        info = _connection_info(attached)
+        info = connection_info(attached)
         self._manager.driver._get_volume_driver(info).connect_volume(
             info, None)
 
@@ -409,7 +409,7 @@ class ComputeHost:
             else []
 
 
-def _connection_info(attached: volumes.Attached) -> dict[str, Any]:
+def connection_info(attached: volumes.Attached) -> dict[str, Any]:
     """Return the connection information as Nova keeps it: type and data."""
     data = dict(attached.connection)
     kind = data.pop('driver_volume_type')

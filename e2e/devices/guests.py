@@ -24,6 +24,9 @@ from e2e.devices import fakes
 #: The offset of a guest's writes.  Other data of a volume is elsewhere.
 OFFSET = 2 << 20
 
+#: libvirt's reason for the state of a domain: its user wanted it.
+_BY_REQUEST = 1
+
 #: Seconds that a killed guest may take to end; libvirt allows 15.
 _KILL_TIMEOUT = 8
 
@@ -143,6 +146,10 @@ class Connection(fakes.libvirt.Connection):  # type: ignore[name-defined]
     def defineXML(self, xml: str) -> Any:
         domain = super().defineXML(xml)
         self._libvirt.path(domain.UUIDString(), 'domain').write_text(xml)
+        describe = domain.XMLDesc
+        domain.XMLDesc = lambda flags: _with_serials(describe(flags), xml)
+        domain.state = lambda: [domain._state, _BY_REQUEST]
+        domain._job_type = fakes.libvirt.VIR_DOMAIN_JOB_NONE
         return domain
 
     def _undefine(self, domain: Any) -> None:
@@ -187,6 +194,28 @@ class Connection(fakes.libvirt.Connection):  # type: ignore[name-defined]
     def _remove_secret(self, secret: Any) -> None:
         super()._remove_secret(secret)
         self._libvirt.path(secret.usageID(), 'secret').unlink(missing_ok=True)
+
+
+def _with_serials(xml: str, defined: str) -> str:
+    """Return the XML of a domain with the serials of its disks, which the fake
+    libvirt drops.
+
+    :param defined: the XML that Nova has defined
+    """
+    # XML made by Nova is no threat.
+    serials = {
+        source.attrib['dev']: disk.findtext('serial')
+        for disk in ElementTree.fromstring(defined).iterfind(  # noqa: S314
+            './devices/disk')
+        for source in disk.iterfind('source') if 'dev' in source.attrib}
+    domain = ElementTree.fromstring(xml)  # noqa: S314
+    for disk in domain.iterfind('./devices/disk'):
+        source = disk.find('source')
+        serial = None if source is None else serials.get(
+            source.get('dev', ''))
+        if serial:
+            ElementTree.SubElement(disk, 'serial').text = serial
+    return ElementTree.tostring(domain, encoding='unicode')
 
 
 def _sources(xml: str) -> list[str]:

@@ -38,12 +38,18 @@ class Attached:
     id: str = dataclasses.field(default_factory=lambda: str(uuid.uuid4()))
 
 
+#: A connection, and what ends it at the back end.
+Export = tuple[dict[str, Any], Callable[[], None]]
+
+
 class Volumes:
     """The volume service."""
 
     def __init__(self) -> None:
         self.volumes: dict[str, dict[str, Any]] = {}
         self.attachments: dict[str, Attached] = {}
+        #: What maps a volume to a host that is to be connected, by its id.
+        self.exports: dict[str, Callable[[], Export]] = {}
         #: Method and path of every request that may change something.
         self.changes: list[str] = []
         #: The status that refuses each deletion of an attachment, if any.
@@ -53,12 +59,13 @@ class Volumes:
 
         class Handler(web.Handler):
             def _handle(self) -> None:
-                self.body()  # none of it matters here
                 url = urllib.parse.urlsplit(self.path)
                 status, answer = service._answer(
                     self.command, url.path,
-                    dict(urllib.parse.parse_qsl(url.query)))
-                self.answer(status, json.dumps(answer).encode())
+                    dict(urllib.parse.parse_qsl(url.query)),
+                    json.loads(self.body() or b'{}'))
+                self.answer(status, b'' if answer is None
+                            else json.dumps(answer).encode())
 
             do_GET = do_POST = do_PUT = do_DELETE = _handle
 
@@ -93,6 +100,13 @@ class Volumes:
         """Show a deleted attachment again, as a member can have it."""
         self.attachments[attached.id] = attached
 
+    def reserve(self, volume: str, server: str) -> Attached:
+        """Reserve a volume for a server."""
+        attached = Attached(volume, server, '', {}, lambda: None, 'reserved',
+                            self.volumes[volume]['project'])
+        self.attachments[attached.id] = attached
+        return attached
+
     def deny(self, attached: Attached) -> None:
         """Forget an attachment; the back end keeps the volume mapped."""
         del self.attachments[attached.id]
@@ -116,8 +130,8 @@ class Volumes:
         return ('in-use' if any(one.status == 'attached' for one in found)
                 else found[0].status)
 
-    def _answer(self, method: str, path: str,
-                query: dict[str, str]) -> tuple[int, Any]:
+    def _answer(self, method: str, path: str, query: dict[str, str],
+                body: dict[str, Any]) -> tuple[int, Any]:
         if self._is_silent:
             return 503, {'error': {'code': 503, 'message': 'by the test'}}
         parts = [part for part in path.split('/') if part]
@@ -129,13 +143,18 @@ class Volumes:
             self.changes.append(f'{method} /{"/".join(parts[2:])}')
         kind, *rest = parts[2:]
         if kind == 'attachments':
-            return self._answer_attachments(method, rest, query)
+            return self._answer_attachments(method, rest, query, body)
         if kind == 'volumes':
             return self._answer_volumes(method, rest, query)
         return 404, _missing('resource')
 
     def _answer_attachments(self, method: str, rest: list[str],
-                            query: dict[str, str]) -> tuple[int, Any]:
+                            query: dict[str, str], body: dict[str, Any]
+                            ) -> tuple[int, Any]:
+        if method == 'POST' and not rest:
+            wanted = body['attachment']
+            return 200, {'attachment': self._attachment(self.reserve(
+                wanted['volume_uuid'], wanted['instance_uuid']), detail=True)}
         if rest in ([], ['detail']):
             found = [one for one in self.attachments.values()
                      if query.get('instance_id') in (None, one.server)
@@ -159,6 +178,14 @@ class Volumes:
             return 200, {'attachments': [
                 self._attachment(one)
                 for one in self.attachments_of(attached.volume)]}
+        if method == 'POST':
+            attached.status = 'attached'
+            return 204, None
+        if method == 'PUT' and attached.status == 'reserved':
+            attached.host = body['attachment']['connector']['host']
+            attached.connection, attached.terminate = self.exports[
+                attached.volume]()
+            attached.status = 'attaching'
         return 200, {'attachment': self._attachment(attached, detail=True)}
 
     def _answer_volumes(self, method: str, rest: list[str],

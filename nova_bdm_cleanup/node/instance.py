@@ -112,6 +112,11 @@ class NovaInstance:
         #: The connections of attachments that no row names.
         self._unnamed: dict[str, dict[str, Any]] = {}
 
+    def in_trigger(self, trigger: Trigger) -> NovaInstance:
+        """Return the same instance in another operation on it."""
+        return NovaInstance(self._manager, self._context, self._instance,
+                            self._deadline, trigger)
+
     def known_server(self) -> facts.Server:
         """Return the server as the request has it."""
         return self._server_of(self._instance)

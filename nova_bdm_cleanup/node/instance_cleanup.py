@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 import contextlib
+import dataclasses
 from typing import Any, Callable, TypeVar
 
 import nova.conf
 
 from nova_bdm_cleanup.node import credentials, options
 from nova_bdm_cleanup.node.boot import Boot, SHARE
-from nova_bdm_cleanup.node.cleanup import cleaner, log_lines
+from nova_bdm_cleanup.node.cleanup import cleaner, log_lines, triggers
 from nova_bdm_cleanup.node.cleanup.cleaner import CleanupOutcome
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger
 from nova_bdm_cleanup.node.instance import NovaInstance
@@ -98,7 +99,24 @@ class InstanceCleanup:
         self.cleaner = cleaner.Cleaner(
             self.host, self.cinder, Journal(settings.store), self.lines,
             policy, trigger, deadline, patience,
-            self.host.known_server())
+            self.host.known_server(), adopt=self._adopt)
+
+    def _adopt(self) -> bool:
+        """Adopt the disks of a guest that is on, before it is powered off.
+
+        :returns: whether anything was, or may have been, changed
+        """
+        trigger, first = triggers.BEFORE_REBOOT, self.cleaner
+        host = self.host.in_trigger(trigger)
+        adopting = dataclasses.replace(
+            first, instance=host, trigger=trigger, patience=0.0,
+            log=log_lines.LogLines(
+                self._instance, self._context.request_id, trigger,
+                self._counters))
+        if not adopting.preview(host.bdms()).due:
+            return False
+        adopting.clean(host.bdms())
+        return True
 
     def run(self, bdms: Any) -> CleanupOutcome:
         """Clean up; only report if the trigger removes nothing.

@@ -97,6 +97,9 @@ class Cleaner:
     now: Callable[[], datetime.datetime] = _utcnow
     #: Waits for some seconds.
     wait: Callable[[float], None] = time.sleep
+    #: Adopts the disks that the guest has, while it is on; returns whether
+    #: there is anything to look at once more.
+    adopt: Callable[[], bool] = lambda: False
 
     def __post_init__(self) -> None:
         #: The mappings that were removed, also if an error follows.
@@ -129,7 +132,7 @@ class Cleaner:
             plan = self._look(bdms)
         except Exception as exc:
             return self._without_answer(bdms, exc)
-        plan = self._settled(plan)
+        plan = self._adopted(self._settled(plan))
         begun: frozenset[Finding] = frozenset()
         with contextlib.ExitStack() as locks:
             plan = self._looked_again(plan, locks)
@@ -241,6 +244,10 @@ class Cleaner:
             f for f in plan.findings if f.settles_in), seconds)
         self.wait(seconds)
         self.deadline.extend(seconds)
+        return self._looked_closely(plan)
+
+    def _looked_closely(self, plan: Plan) -> Plan:
+        """Return what a look that needs not wait finds."""
         try:
             plan = self._unsettled(rules.agreed(
                 plan, self._look(self.instance.bdms(), closely=True)))
@@ -255,6 +262,21 @@ class Cleaner:
         """Withhold what is not settled, and cannot be waited for."""
         return plan.withhold(Reason.TIMED_OUT, _NOT_SETTLED, of_volumes={
             f.volume_id for f in plan.findings if f.settles_in})
+
+    def _adopted(self, plan: Plan) -> Plan:
+        """Return the plan for what is left once disks are adopted.
+
+        What the guest has by an attachment to this host, the host connects by
+        the address of that attachment: a reconnect would give it another one,
+        and leave the device behind.
+        """
+        if self.trigger.mode is not Mode.REBOOT or not any(
+                finding.is_reconnect for finding in plan.due):
+            return plan
+        try:
+            return self._looked_closely(plan) if self.adopt() else plan
+        except Exception as exc:
+            return self._withheld(plan, exc)
 
     def _looked_again(self, plan: Plan, locks: contextlib.ExitStack) -> Plan:
         """Return the plan as a second look confirms it.

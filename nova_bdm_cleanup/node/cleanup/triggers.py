@@ -335,6 +335,10 @@ ROLLBACK = Trigger(
 #: An administrator has asked for it on this host; it has no hook.
 REPAIR = dataclasses.replace(ROLLBACK, name='repair', max_seconds=30.0)
 
+#: The guest of a server is still on that is about to be rebooted hard.
+BEFORE_REBOOT = dataclasses.replace(
+    HARD_REBOOT, name='before_reboot', mode=Mode.ADOPT)
+
 #: All triggers with hooks; the words of the option are in this order.
 TRIGGERS: Sequence[Trigger] = (
     HARD_REBOOT, SOFT_REBOOT, START, HOST_BOOT, MOVE, INTERRUPTED_MOVE, SHELVE,

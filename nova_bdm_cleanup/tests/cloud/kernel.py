@@ -40,6 +40,7 @@ class Kernel(fixtures.Fixture):
         self._connected = connected
         self._original_list = devices.list_sysfs
         self._original_read = devices.read_sysfs
+        self._original_devices = devices.devices_at
         #: The connection properties of the volumes whose address is not that
         #: of Cinder's driver, by host and volume.
         self._properties: dict[tuple[str, str], Mapping[str, Any]] = {}
@@ -91,7 +92,7 @@ class Kernel(fixtures.Fixture):
 
     def devices_at(self, addresses: frozenset[Address]) -> frozenset[str]:
         """Return the devices of all hosts at some addresses."""
-        return frozenset(
+        return self._original_devices(addresses).union(
             f'{volume}@{host}' for host, found in self._connected.items()
             for volume in found if addresses & addresses_in(
                 {'data': self._properties_of(host, volume)}))

@@ -196,6 +196,40 @@ class AdoptionTest(AdoptionTestCase):
         self.check_adopted(self.server.root, self.data)
 
 
+class RebootTest(AdoptionTestCase):
+    """In a hard reboot they are adopted before the guest goes off."""
+
+    def test_guest_comes_back_by_the_same_attachments(self):
+        """Another one would leave the device of the former one behind."""
+        self.leave_damaged(*FAILED_ROLLBACK)
+        own = {volume: self.own_attachment(volume)
+               for volume in (self.server.root, self.data)}
+        self.cloud.reboot(self.server)
+        self.assert_all_healthy()
+        view = self.cloud.look(self.server)
+        self.assertEqual(own, {
+            volume: view.block_device(volume).attachment_id
+            for volume in own})
+        self.assertEqual(set(own), {
+            line.volume for line in self.log_lines(self.server, 'adopted')})
+        self.assertEqual([], self.log_lines(self.server, 'reconnected'))
+        entry, = self.journal()
+        self.assertEqual(('done', 'before_reboot'), (
+            entry.outcome, entry.record['trigger']))
+
+    def test_refused_delete_is_ended_by_next_reboot(self):
+        self.leave_damaged(*FAILED_ROLLBACK)
+        self.cloud.proxy.on('DELETE', '/attachments/', status(500))
+        self.cloud.reboot(self.server)
+        state = self.state()
+        for name in ('root', 'data'):
+            self.assertEqual('attached here', state.disks[name].row)
+            self.assertIn('here', state.disks[name].guests)
+        self.cloud.proxy.clear()
+        self.cloud.reboot(self.server)
+        self.assert_all_healthy()
+
+
 class ClaimedTest(AdoptionTestCase):
     """A task state keeps Nova's API from beginning anything meanwhile."""
 

@@ -115,7 +115,6 @@ class AftermathTest(aftermath.AftermathTestCase):
     # -- evacuation, shelve, rebuild ---------------------------------------
 
     def test_second_evacuation_and_reboot_end_the_first(self):
-        """The next hard reboot deletes what the first one has left."""
         self.leave_damaged('evacuate', Fault(REFUSED, 2, _ATTACHMENT))
         self.evacuate(self.server)
         state = self.state()

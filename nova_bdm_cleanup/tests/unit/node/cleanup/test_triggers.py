@@ -25,7 +25,8 @@ class TriggersTest(base.TestCase):
             {each.name for each in vars(triggers).values()
              if isinstance(each, triggers.Trigger)},
             {each.name for each in (
-                *triggers.TRIGGERS, triggers.AUDIT, triggers.REPAIR)})
+                *triggers.TRIGGERS, triggers.AUDIT, triggers.REPAIR,
+                triggers.BEFORE_REBOOT)})
 
     def test_every_choice_selects_something(self) -> None:
         for choice in triggers.CHOICES:
