@@ -204,7 +204,8 @@ class RebootRecord:
             return Result(finding, Status.DONE, status
                           and 'the server is %s now' % status,
                           is_well=not status, joint=', but ')
-        if self.of(Kind.RECONNECTED, finding):
+        if (self.of(Kind.RECONNECTED, finding)
+                or self.of(Kind.ADOPTED, finding)):
             return Result(finding, Status.RECONNECTED, status
                           and 'the server is %s now' % status,
                           is_well=not status, joint=', but ')
