@@ -38,6 +38,7 @@ Question = Callable[[Cinder], Any]
 load_tests = testscenarios.load_tests_apply_scenarios
 
 ALL = EVERYTHING | RECONNECTED
+MOVED = RECONNECTED - {'swapped'}
 #: The rules without which a reboot does less, what it then neither cleans nor
 #: reconnects, and a word of what ``check`` says.
 LESS: dict[str, tuple[Iterable[str], str]] = {
@@ -53,9 +54,11 @@ LESS: dict[str, tuple[Iterable[str], str]] = {
     'volume:attachment_delete': (
         ('stale', 'reserved', *RECONNECTED), 'attachments'),
     'volume:attachment_complete': (
-        ('reserved', *RECONNECTED), 'attachments'),
-    'volume:attachment_create': (RECONNECTED, 'attachments'),
-    'volume:attachment_update': (RECONNECTED, 'attachments'),
+        ('reserved', *MOVED), 'attachments'),
+    'volume_extension:volume_actions:roll_detaching': (
+        ('swapped',), 'attachments'),
+    'volume:attachment_create': (MOVED, 'attachments'),
+    'volume:attachment_update': (MOVED, 'attachments'),
     'volume:multiattach_bootable_volume': (('bootable',), 'attachments')}
 #: The rules without which the user may do more.
 MORE = {'admin_api', 'admin_or_owner'}

@@ -21,6 +21,10 @@ from nova_bdm_cleanup.tests.functional import base, scenario
 from nova_bdm_cleanup.tests.functional.test_audit_rounds import (
     AuditRoundTestCase,
 )
+from nova_bdm_cleanup.tests.functional.test_swaps import (
+    BEFORE_PIVOT,
+    SwapTestCase,
+)
 
 USER = identity.Caller(
     'nova', identity.NOVA_PROJECT, ('service', 'bdm_cleanup'))
@@ -32,12 +36,12 @@ SAMPLE: dict[str, str] = yaml.safe_load(
 #: What is cleaned with all rules.
 EVERYTHING = frozenset(('available', 'elsewhere', 'deleted', 'stale',
                         'reserved'))
-#: What is reconnected with all rules: a disk, and one of a multiattach volume
-#: that is bootable.
-RECONNECTED = frozenset(('moved', 'bootable'))
+#: What is reconnected with all rules: a disk, one of a multiattach volume that
+#: is bootable, and one whose swap has only reserved the other volume.
+RECONNECTED = frozenset(('moved', 'bootable', 'swapped'))
 
 
-class PolicyTestCase(scenario.ScenarioTestCase):
+class PolicyTestCase(SwapTestCase):
 
     #: The user in ``[cinder]``, for whom Keystone's stand-in has a token.
     USER = USER
@@ -109,10 +113,15 @@ class PolicyTestCase(scenario.ScenarioTestCase):
         return cleaned
 
     def reconnect(self) -> set[str]:
-        """Reboot a server whose disks Cinder connects to another host.
+        """Reboot a server whose disks Cinder connects to another host, and one
+        whose swap was interrupted.
 
         :returns: what was reconnected
         """
+        server, swapped, _ = self.interrupted(BEFORE_PIVOT[0])
+        self.reboot(server)
+        ended = {'swapped'} if self.log_lines(server, 'reconnected') and (
+            self.volume_status(swapped) == 'in-use') else set()
         server = self.create_server(
             scenario.BOOT_DISK, fixture.Disk(multiattach=True, at_boot=True))
         moved, bootable = server.volumes
@@ -122,8 +131,8 @@ class PolicyTestCase(scenario.ScenarioTestCase):
         self.attach_to_host(server, 'compute9')
         self.reboot(server)
         lines = {line.volume for line in self.log_lines(server, 'reconnected')}
-        return {what for what, volume in (
-            ('moved', moved), ('bootable', bootable)) if volume in lines}
+        return ended.union(what for what, volume in (
+            ('moved', moved), ('bootable', bootable)) if volume in lines)
 
     def check_cinder(self) -> tuple[Code, str]:
         """Return what ``nova-bdm-cleanup check`` says of Cinder."""

@@ -447,11 +447,12 @@ class Harness:
 
     # Time
 
-    def cleaner(self, *arguments: Any) -> cleaner.Cleaner:
+    def cleaner(self, *arguments: Any, adopt: Callable[[], bool]
+                ) -> cleaner.Cleaner:
         """Return a cleaner by the clock of its host."""
         return functools.partial(
-            _Cleaner, now=self.world.host_now, wait=self.world.wait)(
-                *arguments)
+            _Cleaner, now=self.world.host_now, wait=self.world.wait,
+            adopt=adopt)(*arguments)
 
     def monotonic(self) -> float:
         """Stand in for that of ``time``."""
