@@ -246,7 +246,7 @@ def devices_at(addresses: Set[Address]) -> frozenset[str]:
 def are_absent(addresses: Set[Address]) -> bool:
     """Return whether this host certainly has no device at some addresses.
 
-    What has no address cannot be taken for another volume's.
+    A volume without an address cannot be mistaken for another one.
     """
     return not addresses or bool(
         list_sysfs('class', 'block')) and not devices_at(addresses)

@@ -14,7 +14,7 @@ from nova import objects
 from nova.compute import instance_actions
 
 from nova_bdm_cleanup.rules import spelling
-from nova_bdm_cleanup.rules.facts import Ending
+from nova_bdm_cleanup.rules.facts import ENDED_MIGRATIONS, Ending
 
 #: When this nova-compute began: what it has not begun itself is over.
 PROCESS_BEGAN = datetime.datetime.now(datetime.timezone.utc)
@@ -77,9 +77,7 @@ def has_died(context: Any, server: str, host: str) -> bool:
 
 
 #: The states of a migration after which Nova does no more of it by itself.
-_ENDED_MIGRATIONS = frozenset((
-    'finished', 'confirmed', 'reverted', 'error', 'failed', 'cancelled',
-    'completed', 'done'))
+_ENDED_MIGRATIONS = (*ENDED_MIGRATIONS, 'finished')
 
 
 def open_migrations(context: Any, server: str, host: str) -> Iterator[Any]:

@@ -8,7 +8,8 @@
    If a disk would be reconnected, and an attachment may serve the guest on
    another host, or a swap may have ended half way: is the guest certainly
    here?
-   If the guest goes on, and a disk may be adopted: what has this host of it?
+   If the guest goes on, and a disk may be adopted: which device of it is on
+   this host?
 3. If something would be changed, a volume does not exist, or a swap may have
    ended half way: does this Cinder know other volumes, is a swap unfinished,
    has an administrator locked the server?  The tables decide once more, and
@@ -108,7 +109,7 @@ def judge(snapshot: facts.Snapshot, sources: Sources, policy: facts.Policy,
         snapshot, witness=WitnessAnswer.KNOWN, swaps=facts.Ending.SUCCESS)
     connected = [b for b in snapshot.bdms
                  if b.is_in_cinder and b.has_connection_info]
-    if connected and snapshot.starts_guest:
+    if connected and snapshot.guest is facts.Guest.STARTS:
         snapshot = dataclasses.replace(
             snapshot, sources=sources.sources(connected))
     plan, by_uuid = decided()

@@ -372,8 +372,27 @@ class InCinder(enum.Enum):
     MISSING = 'missing'
 
 
+#: The states in which a migration of Nova is over for the guest.
+ENDED_MIGRATIONS = ('completed', 'done', 'confirmed', 'reverted', 'error',
+                    'failed', 'cancelled')
+
+
+class Guest(enum.Enum):
+    """The guest in the operation of Nova on its server."""
+
+    #: Nova starts it by its rows, so that a disk may be reconnected.
+    STARTS = 'starts'
+    #: Nova connects each disk to this host, by the attachment that the mapping
+    #: names, and starts it.
+    ARRIVES = 'arrives'
+    #: It goes on, so that its disks may only be adopted.
+    GOES_ON = 'goes on'
+    #: It does none of these.
+    OTHER = 'other'
+
+
 class InGuest(enum.Enum):
-    """What the domain of a server on this host has of a disk.
+    """A disk in the domain of a server on this host, or why it has none.
 
     The value is the text in the log.
     """
@@ -391,7 +410,7 @@ class InGuest(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class OnHost:
-    """What this host and Nova have of a disk that may be adopted."""
+    """The device of a disk that may be adopted, its guest, and Nova."""
 
     #: What the kernel has at the address of the attachment, or the name that
     #: the back end gives the volume; empty: nothing.
@@ -403,7 +422,7 @@ class OnHost:
 
 
 class PartyAnswer(NamedTuple):
-    """Whether one party agrees that an attachment serves the guest."""
+    """The answer of one party: does an attachment serve the guest?"""
 
     party: str
     agrees: bool
@@ -458,14 +477,7 @@ class Snapshot:
     #: Nova's lock of the server is held, so that no operation on its disks is
     #: under way.
     holds_lock: bool = False
-    #: Nova will start the guest by its rows, so that a disk may be
-    #: reconnected.
-    starts_guest: bool = True
-    #: Nova will connect each disk to this host, by the attachment that the
-    #: mapping names, and start the guest.
-    arrives: bool = False
-    #: The guest goes on, so that its disks may only be adopted.
-    adopts: bool = False
+    guest: Guest = Guest.STARTS
     #: What this host has of disks that may be adopted, by the uuid of the
     #: mapping.  The node is asked only where disks are adopted.
     on_host: Mapping[str, OnHost] = dataclasses.field(default_factory=dict)

@@ -8,7 +8,7 @@ import dataclasses
 import functools
 
 from nova_bdm_cleanup.rules import facts
-from nova_bdm_cleanup.rules.facts import Action, WitnessAnswer
+from nova_bdm_cleanup.rules.facts import Action, Guest, WitnessAnswer
 from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.rules.table import Outcome, Row, Table, Text
 from nova_bdm_cleanup.rules.world import World
@@ -59,7 +59,8 @@ RULES: tuple[Row[Due, Outcome], ...] = (
         'attachment of a disk that its guest has by the own one of the '
         'mapping',
         lambda due: [f for f in due.findings
-                     if due.world.snapshot.adopts and not f.is_agreed],
+                     if due.world.snapshot.guest is Guest.GOES_ON
+                     and not f.is_agreed],
         Outcome(Reason.GUEST_RUNNING, Action.WITHHOLD),
         'the guest goes on with its disks; a hard reboot would act on it'),
 

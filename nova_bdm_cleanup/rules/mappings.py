@@ -16,7 +16,13 @@ import functools
 import operator
 
 from nova_bdm_cleanup.rules import facts, spelling
-from nova_bdm_cleanup.rules.facts import Action, Attach, InCinder, InGuest
+from nova_bdm_cleanup.rules.facts import (
+    Action,
+    Attach,
+    Guest,
+    InCinder,
+    InGuest,
+)
 from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.rules.table import (
     enumerated,
@@ -340,6 +346,21 @@ class MappingFacts:
             volume_id, ())
         #: All mappings of the volume, including this one.
         self.siblings: Sequence[facts.Bdm] = world.bdms_of.get(volume_id, ())
+
+    @property
+    def starts(self) -> bool:
+        """Tell whether Nova starts the guest by its rows."""
+        return self.world.snapshot.guest is Guest.STARTS
+
+    @property
+    def arrives(self) -> bool:
+        """Tell whether the guest comes to this host."""
+        return self.world.snapshot.guest is Guest.ARRIVES
+
+    @property
+    def goes_on(self) -> bool:
+        """Tell whether the guest stays on."""
+        return self.world.snapshot.guest is Guest.GOES_ON
 
     @property
     def is_young(self) -> bool:
@@ -747,8 +768,7 @@ class MappingFacts:
     @property
     def depends_on_place(self) -> bool:
         """Tell whether it matters if the guest is certainly on this host."""
-        seen = self.world.snapshot
-        return (seen.starts_guest or seen.arrives) and (
+        return (self.starts or self.arrives) and (
             self.may_be_half_swapped or (
                 self.row.outcome.action is Action.RECONNECT
                 or self.bdm.is_root and self.is_dangling) and (
@@ -796,12 +816,12 @@ class MappingFacts:
         no other one while the volume is ``attaching``, one is completed:
         deleted as the only one, it would leave the volume to every server.
         """
-        if self.world.snapshot.adopts:
+        if self.goes_on:
             return self.adoptable
         # Its own first, then in the order of their ids.
         ours = sorted(self.ours, key=lambda a: a is not self.own)
         reserved = [a for a in ours if a.only_reserves]
-        if self.world.snapshot.arrives:
+        if self.arrives:
             # Nova deletes what connects another host, or has it connect this
             # one.
             return next(iter((*self.may_connect, *reserved)), None)
@@ -856,8 +876,8 @@ class MappingFacts:
 
     @property
     def competing(self) -> Sequence[facts.Attachment]:
-        """Return the attachments of which only one may be left."""
-        return (self.may_connect if self.world.snapshot.arrives
+        """Return the attachments that exclude each other."""
+        return (self.may_connect if self.arrives
                 else self.attached_here)
 
     @property
@@ -874,7 +894,7 @@ class MappingFacts:
     @property
     def awaits_arrival(self) -> bool:
         """Tell whether Nova can go on with the attachments as they are."""
-        return (self.world.snapshot.arrives and self.own is not None
+        return (self.arrives and self.own is not None
                 and self.ours == [self.own]
                 and (self.own.only_reserves or self.own.status == 'attached'))
 
@@ -883,7 +903,7 @@ class MappingFacts:
     @property
     def depends_on_host(self) -> bool:
         """Tell whether it matters what this host has of the disk."""
-        return (self.world.snapshot.adopts and self.bdm.is_in_cinder
+        return (self.goes_on and self.bdm.is_in_cinder
                 and (self.row.outcome.action is Action.RECONNECT
                      or self.is_dangling and self.bdm.is_root
                      or self.is_healthy and len(self.ours) > 1))
@@ -1009,7 +1029,7 @@ PARTIES: Mapping[str, Row[MappingFacts, Outcome]] = {
     'Cinder': Row(
         'is adopted, and Cinder shows not exactly one attachment to this '
         'host, or no address in it and no name of the volume',
-        lambda m: m.world.snapshot.adopts and m.adoptable is None,
+        lambda m: m.goes_on and m.adoptable is None,
         Outcome(_ITS_OWN),
         'Cinder shows {it.ids_attached_here} as attachment to this host, and '
         'exactly one, with an address or a name of the volume, could serve '
@@ -1018,7 +1038,7 @@ PARTIES: Mapping[str, Row[MappingFacts, Outcome]] = {
     'kernel': Row(
         'is adopted, and the kernel of this host has no device at that '
         'address',
-        lambda m: m.world.snapshot.adopts and not m.on_host.device,
+        lambda m: m.goes_on and not m.on_host.device,
         Outcome(_ITS_OWN),
         'the kernel of this host has no device at the address of an '
         'attachment to this host'),
@@ -1027,7 +1047,7 @@ PARTIES: Mapping[str, Row[MappingFacts, Outcome]] = {
         'is adopted, and the guest does not run on this host without a '
         'migration, or has not that very device as a disk with the serial of '
         'the volume',
-        lambda m: m.world.snapshot.adopts
+        lambda m: m.goes_on
         and m.on_host.in_guest is not InGuest.DISK,
         Outcome(_ITS_OWN),
         'the hypervisor says of the guest: {it.on_host.in_guest.value}'),
@@ -1035,7 +1055,7 @@ PARTIES: Mapping[str, Row[MappingFacts, Outcome]] = {
     'Nova': Row(
         'is adopted, and Nova has another operation on the server in '
         'progress',
-        lambda m: m.world.snapshot.adopts and m.on_host.operation,
+        lambda m: m.goes_on and m.on_host.operation,
         Outcome(_ITS_OWN),
         'an operation of Nova may be in progress: {it.on_host.operation}'),
 }
@@ -1043,7 +1063,7 @@ PARTIES: Mapping[str, Row[MappingFacts, Outcome]] = {
 
 _NOT_STARTED: Row[MappingFacts, Outcome] = Row(
     'in an operation in which Nova does not start the guest',
-    lambda m: not m.world.snapshot.starts_guest,
+    lambda m: not m.starts,
     Outcome(_ITS_OWN),
     'no guest starts in this operation')
 
@@ -1068,16 +1088,14 @@ RECONNECTS: Table[Row[MappingFacts, Outcome]] = Table(
 
     Row('in an operation in which Nova does not start the guest, and its '
         'disks are not adopted',
-        lambda m: not (m.world.snapshot.starts_guest
-                       or m.world.snapshot.arrives
-                       or m.world.snapshot.adopts),
+        lambda m: m.world.snapshot.guest is Guest.OTHER,
         Outcome(_ITS_OWN),
         'the operation neither starts the guest nor adopts its disks'),
 
     # It is reconnected when it is unshelved.
     Row('is of a server that is shelved and on no host, and not unshelved now',
         lambda m: m.world.server.is_offloaded
-        and not m.world.snapshot.arrives,
+        and not m.arrives,
         Outcome(_ITS_OWN),
         'the server is shelved, and on no host'),
 
@@ -1115,7 +1133,7 @@ RECONNECTS: Table[Row[MappingFacts, Outcome]] = Table(
     Row('has no connection information in Nova; not in an unshelve or an '
         'evacuation',
         lambda m: not m.bdm.has_connection_info
-        and not m.world.snapshot.arrives,
+        and not m.arrives,
         Outcome(_ITS_OWN),
         'Nova has no connection information of it'),
 
@@ -1145,7 +1163,7 @@ RECONNECTS: Table[Row[MappingFacts, Outcome]] = Table(
     # As they are now, Nova fails before it deletes it.
     Row('in an evacuation: has an attachment that is not known to be of the '
         'former host, and the guest may be on a third one',
-        lambda m: m.world.snapshot.arrives and m.may_serve_third_host,
+        lambda m: m.arrives and m.may_serve_third_host,
         Outcome(_ITS_OWN),
         'Nova would delete attachment {it.first.id}, by which the guest may '
         'have the disk on a third host'),
@@ -1153,7 +1171,7 @@ RECONNECTS: Table[Row[MappingFacts, Outcome]] = Table(
     *PARTIES.values(),
 
     Row('is adopted, and all of them agree',
-        lambda m: m.world.snapshot.adopts,
+        lambda m: m.goes_on,
         Outcome(_ITS_OWN, Action.ADOPT),
         'the guest has it by attachment {it.adoptable.id}, which the mapping '
         'takes over'),
@@ -1237,7 +1255,7 @@ def finding_of(mapping: MappingFacts) -> facts.Finding:
         action = last.outcome.action
         if action is Action.KEEP:
             explanation += (
-                NOT_ADOPTED if mapping.world.snapshot.adopts
+                NOT_ADOPTED if mapping.goes_on
                 else NOT_RECONNECTED) + last.explain(mapping)
         elif is_swap:
             explanation += ': ' + last.explain(mapping)

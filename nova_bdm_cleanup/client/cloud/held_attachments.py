@@ -246,9 +246,9 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
     # leaves one, and no user misses it.  A failed move of the server leaves
     # one, too, and the server must get its disk back.
     row('is stale, and only reserves the volume, or connects another host '
-        'than that of the guest, of which no migration is open; its server '
-        'uses the volume through another attachment, and the volume changed '
-        'within ``--grace-period``',
+        'than that of the guest, and no migration of the server is open; the '
+        'server uses the volume through another attachment, and the volume '
+        'changed within ``--grace-period``',
         lambda a: a.is_surplus and a.wait_for_grace,
         'the attachment is too new: {it.wait_for_grace}'),
 

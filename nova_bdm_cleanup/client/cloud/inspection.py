@@ -36,7 +36,7 @@ _LOOKS = 3
 
 
 class Interruption(enum.Enum):
-    """Whether a task state outlives the operation that has set it.
+    """The certainty that a task state outlives its operation.
 
     Nova leaves it for ever where nova-compute ends in the middle.
     """
@@ -377,7 +377,7 @@ CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
         'started since. Then only its delete ends that'),
 
     # Without the plugin on its host.
-    Row('is of a server with a task state, of which nothing has changed for '
+    Row('is of a server with a task state, where nothing has changed for '
         '``--stuck-after``, and no event says that nothing carries it out',
         lambda c: c.interruption is Interruption.POSSIBLE,
         Shown(Reason.INTERRUPTED, is_decided_later=True),

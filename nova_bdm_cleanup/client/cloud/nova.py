@@ -20,7 +20,7 @@ from nova_bdm_cleanup.openstack.answers import quoted
 from nova_bdm_cleanup.openstack.api import Api
 from nova_bdm_cleanup.rules import action_events, spelling
 from nova_bdm_cleanup.rules.action_events import ActionEvent, Kind
-from nova_bdm_cleanup.rules.facts import Bdm, Ending
+from nova_bdm_cleanup.rules.facts import Bdm, ENDED_MIGRATIONS, Ending
 
 #: Attachment and mapping ids are shown since 2.89, which Nova 25 has.
 COMPUTE_MICROVERSION = '2.89'
@@ -39,10 +39,6 @@ _DETACHES = ('ACTIVE', 'PAUSED', 'SHUTOFF')
 
 #: The most time between the request for a detach and Cinder's record of it.
 _RECORDED_WITHIN = datetime.timedelta(minutes=1)
-
-#: The migrations that are over.
-_ENDED_MIGRATIONS = ('completed', 'done', 'confirmed', 'reverted', 'error',
-                     'failed', 'cancelled')
 
 #: What ``openstack server set --state`` sets; a create fails to the first.
 _RESET = ('ERROR', 'ACTIVE')
@@ -340,7 +336,7 @@ class Nova:
         """
         # The newest thousand.
         body = self._api.get('/os-migrations', {'instance_uuid': server_id})
-        return any(answers.text(r, 'status') not in _ENDED_MIGRATIONS
+        return any(answers.text(r, 'status') not in ENDED_MIGRATIONS
                    for r in answers.records(body, 'migrations'))
 
     def actions(self, server_id: str, microversion: str | None = None

@@ -437,9 +437,7 @@ class Cleaner:
         snapshot = facts.Snapshot(
             self.server, tuple(bdms), answers.volumes, answers.attachments,
             holds_lock=self.trigger.nova_holds_lock,
-            starts_guest=self.trigger.mode.may_reconnect,
-            arrives=self.trigger.mode is Mode.ARRIVE,
-            adopts=self.trigger.mode is Mode.ADOPT)
+            guest=self.trigger.mode.guest)
         sources = _LookSources(self, snapshot, is_last)
         plan = rules.judge(snapshot, sources, self.policy, self.now(),
                            self.trigger.finds_stale)

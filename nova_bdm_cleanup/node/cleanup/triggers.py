@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import dataclasses
 import enum
 
-from nova_bdm_cleanup.rules.facts import Server
+from nova_bdm_cleanup.rules.facts import Guest, Server
 from nova_bdm_cleanup.rules.reasons import Reason
 
 
@@ -63,9 +63,11 @@ class Mode(enum.Enum):
         return self in (Mode.REBOOT, Mode.REPORT, Mode.START)
 
     @property
-    def may_reconnect(self) -> bool:
-        """Tell whether Nova will start the guest, now or in a hard reboot."""
-        return self.starts_guest or self is Mode.LOOK
+    def guest(self) -> Guest:
+        """Return the guest in the operation; a look is for a hard reboot."""
+        return (Guest.STARTS if self.starts_guest or self is Mode.LOOK
+                else {Mode.ARRIVE: Guest.ARRIVES, Mode.ADOPT: Guest.GOES_ON}
+                .get(self, Guest.OTHER))
 
     @property
     def may_run(self) -> bool:

@@ -23,7 +23,7 @@ import uuid
 
 from nova_bdm_cleanup.node.store.database import host_path, StoreError
 
-#: Seconds after which nobody waits for an answer any more.
+#: Seconds that the command waits for an answer.
 PATIENCE = 60.0
 
 #: Seconds between two looks for an answer.
@@ -66,8 +66,8 @@ class Spool:
     # In nova-compute
 
     def make(self) -> None:
-        """Make it, if it is missing, and drop what is in it: nobody waits for
-        an answer of a nova-compute that starts only now.
+        """Make it, if it is missing, and delete what is in it: the requests
+        were for a nova-compute that has ended.
         """
         with self._translated():
             try:
@@ -79,10 +79,10 @@ class Spool:
                 _drop(name, directory)
 
     def requests(self, now: float) -> Iterator[Request]:
-        """Yield the requests, each of which is dropped before that: one that
-        nova-compute dies of does not come back.
+        """Yield the requests.  Each is deleted first: if nova-compute dies of
+        a request, its next start does not take it up.
 
-        :param now: the time; for an older one nobody waits any more
+        :param now: the time; older requests are not answered
         """
         with self._opened() as directory:
             for name in self._names(directory, _REQUEST):
@@ -193,7 +193,8 @@ def _read(name: str, directory: int, now: float | None = None
           ) -> Mapping[str, Any]:
     """Read a file.
 
-    :param now: it must not be older than anyone waits for its answer
+    :param now: the time; a file older than that by :data:`PATIENCE` is
+        refused
     :raises OSError: when it is not there, or cannot be read
     :raises ValueError: when it is not what this module writes
     """

@@ -207,6 +207,14 @@ class AftermathTestCase(moving.MoveTestCase, commands.CommandTestCase):
     #: What the data disk is swapped for, or attached.
     other: str | None
 
+    def leave_damaged(self, operation: str, *faults: Fault) -> None:
+        """Play an operation that fails, and start the plugin."""
+        self.damaged = self.leave(operation, *faults)
+        if not self.damaged.problems():
+            raise ValueError(f'{self.damaged} is healthy')
+        self.switch_plugin_on()
+        self.start_recording()
+
     def leave(self, operation: str, *faults: Fault) -> State:
         """Play an operation with Nova alone; return what it leaves.
 

@@ -41,13 +41,6 @@ FAILED_ROLLBACK = ('live-hypervisor', Fault(REFUSED, 1, _DELETE),
 class AdoptionTestCase(aftermath.AftermathTestCase):
     """A server that a failed live migration has left on the first host."""
 
-    def leave_damaged(self, operation: str, *faults: Fault) -> None:
-        self.damaged = self.leave(operation, *faults)
-        if not self.damaged.problems():
-            raise ValueError(f'{self.damaged} is healthy')
-        self.switch_plugin_on()
-        self.start_recording()
-
     @property
     def manager(self):
         return self.cloud.nova.computes[HERE].manager

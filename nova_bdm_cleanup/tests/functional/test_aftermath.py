@@ -27,14 +27,6 @@ _COMPLETE = 'os-complete'
 
 class AftermathTest(aftermath.AftermathTestCase):
 
-    def leave_damaged(self, operation: str, *faults: Fault) -> None:
-        """Play an operation that fails, and start the plugin."""
-        self.damaged = self.leave(operation, *faults)
-        if not self.damaged.problems():
-            raise ValueError(f'{self.damaged} is healthy')
-        self.switch_plugin_on()
-        self.start_recording()
-
     def check_reboot(self, free: tuple[str, ...] = ()) -> None:
         """Check that a hard reboot ends it.
 

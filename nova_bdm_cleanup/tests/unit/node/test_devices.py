@@ -122,7 +122,7 @@ class DiskTest(DevicesTestCase):
 
 
 class AbsentTest(DevicesTestCase):
-    """What an attach that died may have left."""
+    """The device that an attach may have left when nova-compute died."""
 
     def test_only_the_unit_itself_counts(self):
         self.disk('sdb', 2)
@@ -288,7 +288,7 @@ class NoDeviceTest(DevicesTestCase):
 
 
 class AdoptedDiskTest(DevicesTestCase):
-    """What the kernel and a guest have of a disk that is adopted."""
+    """The devices and guests of disks that are adopted."""
 
     def disks(self, *sources, more=''):
         return list(devices.disks_in_domain(

@@ -61,7 +61,7 @@ def second(host=None, own_host=make.HOST, own=(), **values):
 def evacuated(host):
     """Return a second attachment of a disk that is evacuated."""
     return dataclasses.replace(
-        second(host, make.OTHER_HOST), arrives=True, starts_guest=False,
+        second(host, make.OTHER_HOST), guest=facts.Guest.ARRIVES,
         server=make.server(host='', former_host=make.HOST))
 
 

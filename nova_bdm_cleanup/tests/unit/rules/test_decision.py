@@ -218,7 +218,7 @@ class JudgeTest(base.TestCase):
         for seen in (
                 dataclasses.replace(make.snapshot(
                     [make.bdm(addresses=frozenset())], [make.volume()],
-                    [make.attachment()]), starts_guest=False),
+                    [make.attachment()]), guest=facts.Guest.OTHER),
                 make.snapshot([make.bdm(has_connection_info=False)])):
             self.assertNotIn('sources', self.asked(seen))
 
@@ -245,7 +245,8 @@ class JudgeTest(base.TestCase):
                 (HALF_MOVED, False), (LOOK, False), (ELSEWHERE, True),
                 # When it is completed, Cinder may show another host.
                 (completed, True),
-                (dataclasses.replace(ELSEWHERE, starts_guest=False), False)):
+                (dataclasses.replace(
+                    ELSEWHERE, guest=facts.Guest.OTHER), False)):
             self.assertEqual(is_asked, 'guest_is_here' in self.asked(seen))
         # First of all: what would be changed depends on it.
         self.assertEqual('guest_is_here', self.asked(ELSEWHERE)[1])

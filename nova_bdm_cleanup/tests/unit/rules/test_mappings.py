@@ -10,7 +10,7 @@ from typing import Any
 import testscenarios
 
 from nova_bdm_cleanup.rules import disks, facts, mappings, table
-from nova_bdm_cleanup.rules.facts import Action, Attach, InGuest, Policy
+from nova_bdm_cleanup.rules.facts import Action, Attach, Guest, InGuest, Policy
 from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.rules.world import World
 from nova_bdm_cleanup.tests.unit import base, make
@@ -76,7 +76,7 @@ def attach(ending, look):
 def swapped(volume=DETACHING, further=SECOND_VOLUME,
             record=NEW, swaps=facts.Ending.FAILURE, holds_lock=True,
             bdm=BDM, own=(OWN,), had=None, is_here=True, more=(),
-            starts_guest=True):
+            guest=Guest.STARTS):
     """Return a look at a disk whose swap for another volume ended half way.
 
     :param had: the disk that the guest had in its place; None: not known
@@ -88,7 +88,7 @@ def swapped(volume=DETACHING, further=SECOND_VOLUME,
                       [*own, *([record] if record else ()), *more],
                       swaps=swaps),
         holds_lock=holds_lock, guest_is_here=is_here,
-        starts_guest=starts_guest,
+        guest=guest,
         sources={'bdm-1': had} if had else None)
 
 
@@ -632,7 +632,7 @@ LOOKS = (
               had=OLD_DISK, is_here=False),
            'swap-interrupted operation-in-flight'),
           ('no guest starts in this operation', swapped(
-              had=NEW_DISK, starts_guest=False),
+              had=NEW_DISK, guest=Guest.OTHER),
            'swap-interrupted operation-in-flight'),
           ('the guest has a third disk', swapped(had=OTHER_DISK),
            'swap-interrupted operation-in-flight'),
@@ -773,7 +773,7 @@ def arriving(*attachments, server=None, **values):
     """
     return half(*attachments, server={
         'host': '', **(server or {'is_offloaded': True})}, **{
-            'starts_guest': False, 'arrives': True,
+            'guest': Guest.ARRIVES,
             'guest_is_here': server is None, **values})
 
 
@@ -874,7 +874,7 @@ RECONNECTED: tuple[Any, ...] = (
 
 #: id, the look, and why its disk is not reconnected.
 NOT_RECONNECTED: tuple[Any, ...] = (
-    ('the guest is not started', half(RESERVED, starts_guest=False),
+    ('the guest is not started', half(RESERVED, guest=Guest.OTHER),
      'the operation neither starts the guest nor adopts its disks'),
     ('the server is on no host', half(UNSAVED, server={'is_offloaded': True}),
      'on no host'),
@@ -1000,8 +1000,8 @@ ATTACHED_THERE = make.attached_to(host=make.OTHER_HOST)
 
 def running(*attachments, on_host=ON_HOST, entries=(2,), **values):
     """Return a look at a disk that is half attached, whose guest goes on."""
-    return half(*attachments, entries=entries, starts_guest=False,
-                adopts=True, on_host={'bdm-1': on_host}, **values)
+    return half(*attachments, entries=entries, guest=Guest.GOES_ON,
+                on_host={'bdm-1': on_host}, **values)
 
 
 #: id, the look, the attachment that is taken over, and those that are deleted.
@@ -1081,7 +1081,7 @@ class NotAdoptedTest(base.TestCase):
 
 
 class RunningTest(base.TestCase):
-    """What else is done about a guest that goes on."""
+    """The other changes while a guest goes on."""
 
     def stale(self, on_host):
         return running(
@@ -1134,7 +1134,7 @@ class PlaceTest(base.TestCase):
                 (half(SECOND, bdm=make.bdm(boot_index=0),
                       status='available'), True),
                 (half(bdm=make.bdm(boot_index=0), status='available'), False),
-                (half(SECOND, starts_guest=False), False),
+                (half(SECOND, guest=Guest.OTHER), False),
                 (arriving(SECOND, server=EVACUATED), True),
                 (arriving(UNSAVED, status='reserved'), False)):
             self.assertEqual(expected, self.depends(look), look)

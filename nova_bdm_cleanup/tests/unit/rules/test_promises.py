@@ -327,7 +327,7 @@ class ReconnectTest(base.TestCase):
     @of_any_look
     def test_no_reconnect_where_nova_does_not_start_the_guest(
             self, case: Case) -> None:
-        for other in (case.changed(starts_guest=False),
+        for other in (case.changed(guest=facts.Guest.OTHER),
                       case.under(reconnect=False)):
             self.assertEqual([], other.reconnects)
             self.assertEqual(*([f for f in plan.due if f.is_removal]

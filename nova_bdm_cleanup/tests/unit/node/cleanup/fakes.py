@@ -497,7 +497,7 @@ class Host(InstancePort):
         world, volume_id = self._world, bdm.volume_id
         if (volume_id in world.connected
                 and volume_id not in world.neighbours | world.noted):
-            world.violation('%s connected anew while it is still connected',
+            world.violation('%s connected again while it is still connected',
                             volume_id)
         if bdm.attachment_id != world.rows[bdm.uuid].attachment_id:
             world.violation('%s does not name what is connected', bdm)
@@ -505,10 +505,10 @@ class Host(InstancePort):
     def _check_locks(self, volume_id: str | None) -> None:
         world = self._world
         if world.running:
-            world.violation('%s connected anew under a running guest',
+            world.violation('%s connected again under a running guest',
                             volume_id)
         if volume_id not in world.locked_volumes & world.guarded:
-            world.violation('%s connected anew without the lock', volume_id)
+            world.violation('%s connected again without the lock', volume_id)
 
     def _changed(self, bdm: facts.Bdm, **values: Any) -> facts.Bdm:
         """Change a row, as if it were saved."""

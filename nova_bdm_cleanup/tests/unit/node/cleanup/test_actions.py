@@ -638,8 +638,8 @@ class ArrivalTest(ReconnectTestCase):
 
     def plan(self):
         return decision.decide(dataclasses.replace(
-            worlds.look(self.world, hidden=None), arrives=True,
-            starts_guest=False), facts.Policy(), make.NOW)
+            worlds.look(self.world, hidden=None),
+            guest=facts.Guest.ARRIVES), facts.Policy(), make.NOW)
 
     def assert_ready(self):
         """Check that Nova can connect the disk."""
