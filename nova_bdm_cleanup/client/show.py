@@ -153,7 +153,9 @@ class ShownDisk:
         if finding.withheld is not None:
             return 'keeps it (%s)%s' % (finding.withheld, without)
         if finding.is_reconnect:
-            return 'reconnects it'
+            return 'reconnects it' + (
+                ', unless the guest is on another host'
+                if self.is_decided_by_host else '')
         if finding.is_removal:
             return ('removes the mapping' if finding.bdm
                     else 'deletes the attachment')
@@ -166,12 +168,14 @@ class ShownDisk:
 
     @property
     def is_decided_by_host(self) -> bool:
-        """Tell whether an address decides if it is connected: the commands
-        know none.
+        """Tell whether an address, or where the guest is, decides if it is
+        connected: the commands know neither.
         """
-        return (self.finding.bdm is not None
-                and not self.finding.is_due
-                and self.finding.reason in ENDED_HALF_WAY)
+        return self.finding.bdm is not None and (
+            self.finding.reason in ENDED_HALF_WAY
+            and not self.finding.is_due
+            or self.finding.reason is Reason.HALF_MOVED
+            and self.seen.may_be_elsewhere)
 
 
 class Fact(NamedTuple):

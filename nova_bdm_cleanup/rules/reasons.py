@@ -22,6 +22,7 @@ class Remedy(Code):
     """The command or the person that resolves a finding."""
 
     CLEAN = 'clean'
+    REPAIR = 'repair'
     RELEASE = 'release'
     PERSON = 'look'
     WAIT = 'wait'
@@ -119,6 +120,8 @@ class Reason(Code):
     SERVER_GONE = 'server-gone', levels.WARNING, Remedy.RELEASE, True
     # Nothing carries out the operation of a server any more.
     INTERRUPTED = 'interrupted', levels.WARNING, Remedy.PERSON, True
+    # An operation has failed, and has left the server off.
+    SERVER_IN_ERROR = 'server-in-error', levels.WARNING, Remedy.CLEAN, True
     # The volume is in use, but neither Nova nor an attachment names a server.
     VOLUME_UNREFERENCED = (
         'volume-unreferenced', levels.WARNING, Remedy.RELEASE, True)
@@ -203,6 +206,7 @@ ONLY_IN_CLOUD = frozenset((
     Reason.CANNOT_SEE_PROJECT,
     Reason.INTERRUPTED,
     Reason.SERVER_GONE,
+    Reason.SERVER_IN_ERROR,
     Reason.VOLUME_UNREFERENCED,
 ))
 

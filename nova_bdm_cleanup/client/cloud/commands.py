@@ -50,6 +50,10 @@ def unshelve(server: str) -> str:
     return 'openstack server unshelve %s' % server
 
 
+def evacuate(server: str) -> str:
+    return 'openstack server evacuate %s' % server
+
+
 def unlock(server: str) -> str:
     return 'openstack server unlock %s' % server
 
@@ -58,6 +62,10 @@ def rebuild_from_shelved(server: ComputeServer) -> str:
     """Return the command that takes the image of a shelve as root disk."""
     return 'openstack server rebuild --image %s %s' % (
         shlex.quote(server.name + '-shelved'), server.id)
+
+
+def rebuild(server: str) -> str:
+    return 'openstack server rebuild %s' % server
 
 
 def reboot(server: str) -> str:

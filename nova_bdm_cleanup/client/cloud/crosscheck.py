@@ -25,9 +25,9 @@ class CrossCheck:
         #: The servers, with their hosts.
         self._servers: dict[str, str | None] = {}
         self._shelved: set[str] = set()
-        #: Those with a volume whose task, or create, may have been
-        #: interrupted.
-        self._interrupted: set[str] = set()
+        #: Those with a volume that are in ERROR, or whose task, or create,
+        #: may have been interrupted.
+        self._failed: set[str] = set()
         #: Nova's pairs.  Cinder's pairs are the same objects where they
         #: agree: for a whole cloud this saves a quarter of the memory.
         self._claims: dict[Pair, Pair] = {}
@@ -47,8 +47,9 @@ class CrossCheck:
             self._servers[server.id] = server.host
             if server.is_shelved:
                 self._shelved.add(server.id)
-            if server.volumes and (server.task_state or server.is_lost):
-                self._interrupted.add(server.id)
+            if server.volumes and (server.task_state or server.is_lost
+                                   or server.has_failed):
+                self._failed.add(server.id)
             for volume in server.volumes:
                 pair = (volume, server.id)
                 self._claims[pair] = pair
@@ -90,7 +91,7 @@ class CrossCheck:
             found.update(s for (_, s), times in count.items() if times > 1)
             found.update(pair[1] for name, pair in self._records.items()
                          if not self._is_normal(name, pair))
-            found.update(self._elsewhere, self._interrupted)
+            found.update(self._elsewhere, self._failed)
         named: dict[str, list[str]] = {
             s: [] for s in sorted(
                 self._servers.keys() & found)}

@@ -30,8 +30,9 @@ from nova_bdm_cleanup.rules.reasons import (
 _MAY_RUN = ('ACTIVE', 'PAUSED', 'ERROR')
 
 #: The words for the remedies in a total.
-_TO_DO = {Remedy.RELEASE: 'to release', Remedy.CLEAN: 'to clean',
-          Remedy.PERSON: 'to look at', Remedy.WAIT: 'to wait for'}
+_TO_DO = {Remedy.RELEASE: 'to release', Remedy.REPAIR: 'to repair',
+          Remedy.CLEAN: 'to clean', Remedy.PERSON: 'to look at',
+          Remedy.WAIT: 'to wait for'}
 
 
 class Verb(Code):
@@ -150,14 +151,15 @@ class CloudFinding:
     def is_for_reboot(self) -> bool:
         """Return whether a hard reboot resolves it, even if less would do."""
         return self.withheld is None and not self.may_be_root and (
-            self.instead is Remedy.CLEAN or self.reason not in RECONNECTED
+            self.instead in (Remedy.CLEAN, Remedy.REPAIR)
+            or self.reason not in RECONNECTED
             and self.reason.remedy is Remedy.CLEAN)
 
     @property
     def is_reconnect(self) -> bool:
         """Return whether a hard reboot reconnects its disk."""
-        return self.is_for_reboot and self.reason not in (
-            *REMOVED, Reason.STALE_ATTACHMENT, Reason.INTERRUPTED)
+        return (self.is_for_reboot and self.volume is not None
+                and self.reason not in (*REMOVED, Reason.STALE_ATTACHMENT))
 
     @property
     def is_attachment_over_limit(self) -> bool:
@@ -228,6 +230,8 @@ class CloudFinding:
             return (commands.explain(self.withheld),)
         if self.remedy is Remedy.CLEAN:
             return (commands.clean(self.server) + self.options,)
+        if self.remedy is Remedy.REPAIR and self.server:
+            return (commands.repair(self.server, self.host),)
         return self.steps or (commands.show(self.server) + self.options,)
 
     @property
@@ -239,6 +243,8 @@ class CloudFinding:
 def findings_of(seen: Inspection) -> tuple[CloudFinding, ...]:
     """Return all findings at one server."""
     found = [_cloud_finding(f, seen) for f in seen.findings]
+    if seen.server.is_host_down:
+        return tuple(_on_host_that_is_down(i, seen) for i in found)
     reset_by = Remedy.CLEAN if seen.is_interrupted else None
     if any(i.stops_a_reboot for i in found):
         reset_by = reset_by and Remedy.PERSON
@@ -247,11 +253,30 @@ def findings_of(seen: Inspection) -> tuple[CloudFinding, ...]:
     return tuple(dataclasses.replace(i, reset_by=reset_by) for i in found)
 
 
+def _on_host_that_is_down(found: CloudFinding, seen: Inspection
+                          ) -> CloudFinding:
+    """Return a finding with what ends it: nothing is rebooted there."""
+    server = seen.server
+    if seen.ends_by_delete or seen.interruption is None and (
+            found.remedy not in (Remedy.CLEAN, Remedy.REPAIR)):
+        return found
+    return dataclasses.replace(
+        found, instead=Remedy.PERSON, steps=(commands.evacuate(server.id),),
+        explanation='%s; nova-compute of host %s is %s: start it again, or, '
+        'only if the host is certainly off, evacuate the server' % (
+            found.explanation, server.host, server.host_status))
+
+
 def _cloud_finding(finding: Finding, seen: Inspection) -> CloudFinding:
     server = seen.server
     volume = seen.volumes.get(finding.volume_id or '')
     explanation = finding.explanation
-    if (finding.is_reconnect and finding.reason in RECONNECTED
+    instead = _instead(finding, seen)
+    if instead is Remedy.REPAIR:
+        explanation += ('; the command needs no outage, and if the guest '
+                        'does not run on this host with the disk, it changes '
+                        'nothing')
+    elif (finding.is_reconnect and finding.reason in RECONNECTED
             and server.status in _MAY_RUN):
         explanation += '; without an outage, if all agree, %s' % (
             commands.repair(server.id, server.host))
@@ -281,7 +306,7 @@ def _cloud_finding(finding: Finding, seen: Inspection) -> CloudFinding:
         host=server.host, volume=finding.volume_id,
         attachment=finding.attachment_id, device=finding.device,
         since=volume.updated_at if volume else None,
-        withheld=finding.withheld, instead=_instead(finding, seen),
+        withheld=finding.withheld, instead=instead,
         # Which host was connected, if any?  Has the host its local disks?
         needs_look=finding.reason is Reason.LEGACY_ATTACHMENT
         or seen.is_interrupted and server.may_lack_disks,
@@ -306,6 +331,8 @@ def _steps(finding: Finding, seen: Inspection,
               else ()), commands.delete(server.id))
     rebuild = ((commands.rebuild_from_shelved(server),)
                if server.may_lack_disks else ())
+    if finding.reason is Reason.SERVER_IN_ERROR and seen.lacks_root:
+        return (commands.rebuild(server.id),)
     if seen.interruption is Interruption.POSSIBLE:
         return (commands.list_events(server.id),
                 commands.set_error(server.id), commands.reboot(server.id),
@@ -346,20 +373,27 @@ def _instead(finding: Finding, seen: Inspection) -> Remedy | None:
     """Return the lightest safe remedy, if it is not the usual one."""
     if seen.ends_by_delete or seen.interruption is Interruption.POSSIBLE:
         return Remedy.PERSON
-    if finding.reason is Reason.INTERRUPTED:
+    if finding.reason in (Reason.INTERRUPTED, Reason.SWAP_INTERRUPTED):
         return Remedy.CLEAN
+    if finding.reason is Reason.SERVER_IN_ERROR:
+        # Nova rebuilds no server with a disk that is not connected.
+        return Remedy.PERSON if seen.lacks_root and len(
+            seen.findings) == 1 else Remedy.CLEAN
     if _ends_by_unshelve(finding, seen):
         return Remedy.PERSON
     attachment = finding.attachment
     if (finding.reason is Reason.STALE_ATTACHMENT and attachment
             and (attachment.only_reserves or seen.is_offloaded
                  or attachment.id in seen.of_other_hosts)
-            and not seen.is_interrupted
+            and not seen.needs_reboot
             # The limit is only for reboots.
             and finding.withheld in (None, Reason.OVER_LIMIT)):
         return Remedy.RELEASE
     if finding.is_reconnect and finding.withheld is None:
-        return Remedy.CLEAN
+        # A reboot would start another guest of it.
+        return (Remedy.REPAIR if seen.may_be_elsewhere
+                and finding.reason is Reason.HALF_MOVED
+                and not seen.is_interrupted else Remedy.CLEAN)
     if finding.reason in RECONNECTED:
         # A rule keeps the disk as it is.
         return Remedy.PERSON

@@ -11,6 +11,7 @@ When Nova's answers differ, the server is inspected again.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+import contextlib
 import dataclasses
 import datetime
 import enum
@@ -59,6 +60,11 @@ class Inspection:
     lock: Lock | None = None
     #: None: an operation on it is in progress, or none is.
     interruption: Interruption | None = None
+    #: It is in ``ERROR``, and a reboot cannot start it.
+    lacks_root: bool = False
+    #: A live migration has not been completed: its guest may be on another
+    #: host than Nova says.
+    may_be_elsewhere: bool = False
     #: The ids of stale attachments that connect other hosts, while the guest
     #: has the disks by others, and no migration is open.
     of_other_hosts: frozenset[str] = frozenset()
@@ -68,6 +74,11 @@ class Inspection:
         """Return whether a reset of its state and a reboot end its task."""
         return (self.interruption is Interruption.CERTAIN
                 and not self.ends_by_delete)
+
+    @property
+    def needs_reboot(self) -> bool:
+        """Return whether only a reboot brings the server back."""
+        return self.is_interrupted or self.server.has_failed
 
     @property
     def is_offloaded(self) -> bool:
@@ -197,15 +208,18 @@ class Cloud:
                 nova, server, snapshot.server, witness or self.witness),
             policy, now)
         by_id = {a.id: a for a in attachments}
+        swapped = self._swapped(server, bdms, attachments)
         plan = facts.Plan(tuple(
             in_context(ContextFacts(
                 f, server, settled, volumes.get(f.volume_id or ''),
                 by_id.get(f.attachment_id or ''), policy, now,
-                interruption, shown))
+                interruption, shown, swapped))
             for f in (*([Finding(Reason.OPERATION_IN_FLIGHT, '')]
-                        if interruption else ()), *plan.findings)))
+                        if interruption or disks and settled
+                        and shown.has_failed else ()), *plan.findings)))
         return Inspection(
             shown, plan, volumes, by_id, lock, interruption,
+            nova.lacks_root(shown), self._may_be_elsewhere(shown, plan),
             self._of_other_hosts(shown, plan, {b.volume_id for b in bdms}))
 
     def _of_other_hosts(self, server: ComputeServer, plan: facts.Plan,
@@ -218,12 +232,31 @@ class Cloud:
             and f.attachment.volume_id in mapped)
         if not found or not server.has_guest:
             return frozenset()
-        try:
-            return (frozenset() if self.nova.is_migrated(server.id)
-                    else found)
-        except errors.Forbidden:
-            # Nova tells administrators only.
-            return frozenset()
+        # Nova tells administrators only.
+        with contextlib.suppress(errors.Forbidden):
+            if not self.nova.is_migrated(server.id):
+                return found
+        return frozenset()
+
+    def _may_be_elsewhere(self, server: ComputeServer, plan: facts.Plan
+                          ) -> bool:
+        if not server.has_guest or not any(
+                f.reason is Reason.HALF_MOVED for f in plan.findings):
+            return False
+        with contextlib.suppress(errors.Forbidden):
+            return self.nova.has_failed_live_migration(server.id)
+        return False
+
+    def _swapped(self, server: ComputeServer, bdms: Sequence[facts.Bdm],
+                 attachments: Sequence[facts.Attachment]) -> frozenset[str]:
+        mapped = {b.volume_id for b in bdms}
+        found = frozenset(
+            a.id for a in attachments
+            if spelling.is_same(a.server_id or '', server.id)
+            and a.volume_id not in mapped and not a.only_reserves)
+        return (found if found and self.cinder.sees_all
+                and self.nova.swaps(server.id) is not facts.Ending.SUCCESS
+                else frozenset())
 
     def _interruption(self, server: ComputeServer) -> Interruption | None:
         if not server.task_state:
@@ -376,6 +409,12 @@ CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
         'one of its events has no end, and the service that began it has been '
         'started since. Then only its delete ends that'),
 
+    Row('is that the server is in ``ERROR``, without a task state',
+        lambda c: c.finding.is_of_server and c.server.has_failed,
+        Shown(Reason.SERVER_IN_ERROR),
+        'an operation on the server has failed, and has left it in ERROR; a '
+        'hard reboot starts it'),
+
     # Without the plugin on its host.
     Row('is of a server with a task state, where nothing has changed for '
         '``--stuck-after``, and no event says that nothing carries it out',
@@ -392,6 +431,25 @@ CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
         Shown(Reason.OPERATION_IN_FLIGHT, is_decided_later=True),
         'an operation on the server is in progress ({it.server.task}); '
         '{it.finding.explanation}'),
+
+    # Nova sets no task state in a swap.  The node knows what the guest has.
+    Row('is of a server with a swap that has not succeeded, and may have '
+        'connected another volume: is of that volume, is withheld for the '
+        'swap, or its volume is ``detaching``; nothing of its volume has '
+        'changed for ``--stuck-after``, and the server is not locked',
+        lambda c: c.is_of_swap and c.is_stuck and not c.server.locked,
+        Shown(Reason.SWAP_INTERRUPTED, is_decided_later=True),
+        'a swap of a volume of the server ended half way; a hard reboot ends '
+        'it with the disk that the guest has, once it is not under way'),
+
+    Row('is of a volume that is ``reserved`` for ``--stuck-after``, without a '
+        'mapping, while another volume of the server is ``detaching``',
+        lambda c: c.finding.reason is Reason.OPERATION_IN_FLIGHT
+        and c.attachment and not c.finding.bdm and c.is_stuck
+        and c.attachment.only_reserves and not c.server.locked,
+        Shown(Reason.STALE_ATTACHMENT, is_decided_later=True),
+        'no mapping of the server names the attachment, and no host is '
+        'connected'),
 
     # A reboot takes it for a detach under way, however old.
     Row('is ``healthy`` or ``operation-in-flight``, its volume has been '
@@ -478,6 +536,9 @@ class ContextFacts:
     interruption: Interruption | None
     #: The server with its task, also where its state will be reset.
     shown: ComputeServer
+    #: The attachments by which a swap that has not succeeded may have
+    #: connected volumes.
+    swapped: frozenset[str] = frozenset()
 
     @property
     def words_on_disks(self) -> str:
@@ -489,6 +550,12 @@ class ContextFacts:
     def is_stuck(self) -> bool:
         return self.volume is not None and self.policy.is_stuck(
             self.volume.updated_at, self.now)
+
+    @property
+    def is_of_swap(self) -> bool:
+        return bool(self.swapped) and (
+            self.hangs or self.finding.attachment_id in self.swapped
+            or self.finding.withheld is Reason.SWAP_INTERRUPTED)
 
     @property
     def is_half_attached(self) -> bool:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 import dataclasses
 import datetime
+import itertools
 import re
 from typing import Any
 
@@ -42,6 +43,9 @@ _RECORDED_WITHIN = datetime.timedelta(minutes=1)
 
 #: What ``openstack server set --state`` sets; a create fails to the first.
 _RESET = ('ERROR', 'ACTIVE')
+
+#: Nova's words for a host whose nova-compute does not run.
+_NOT_UP = ('DOWN', 'UNKNOWN')
 
 #: The actions that begin no operation.
 _LOCKS = ('lock', 'unlock')
@@ -110,6 +114,17 @@ class ComputeServer:
         """
         return (not self.is_startable and not self.task_state
                 and self.status in _RESET)
+
+    @property
+    def has_failed(self) -> bool:
+        """Return whether an operation has failed, and a reboot starts it."""
+        return (self.status == 'ERROR' and self.is_startable
+                and not self.task_state)
+
+    @property
+    def is_host_down(self) -> bool:
+        """Return whether nova-compute of its host certainly does nothing."""
+        return self.host_status in _NOT_UP
 
     @property
     def is_being_deleted(self) -> bool:
@@ -295,6 +310,17 @@ class Nova:
             device=answers.optional_text(r, 'device'))
             for r in answers.records(body, 'volumeAttachments')]
 
+    def lacks_root(self, server: ComputeServer) -> bool:
+        """Return whether a rebuild has failed, and then a reboot: it may have
+        deleted the local root disk, and only another rebuild makes one.
+        """
+        if not server.has_failed or server.volume_backed:
+            return False
+        names = [action.name for action in self.actions(server.id)
+                 if action.name not in _LOCKS]
+        later = list(itertools.takewhile('reboot'.__eq__, names))
+        return bool(later) and names[len(later):][:1] == ['rebuild']
+
     def swaps(self, server_id: str) -> Ending:
         """Return the worst ending of the swaps of a server's volumes."""
         # Later versions give the newest thousand only.
@@ -334,10 +360,22 @@ class Nova:
 
         :raises Refused: without the admin role
         """
-        # The newest thousand.
-        body = self._api.get('/os-migrations', {'instance_uuid': server_id})
         return any(answers.text(r, 'status') not in ENDED_MIGRATIONS
-                   for r in answers.records(body, 'migrations'))
+                   for r in self._migrations(server_id))
+
+    def has_failed_live_migration(self, server_id: str) -> bool:
+        """Return whether a live migration of a server was not completed.
+
+        :raises Refused: without the admin role
+        """
+        return any(r.get('migration_type') == 'live-migration'
+                   and r.get('status') != 'completed'
+                   for r in self._migrations(server_id))
+
+    def _migrations(self, server_id: str) -> list[Mapping[str, Any]]:
+        # The newest thousand.
+        return answers.records(self._api.get(
+            '/os-migrations', {'instance_uuid': server_id}), 'migrations')
 
     def actions(self, server_id: str, microversion: str | None = None
                 ) -> list[InstanceAction]:

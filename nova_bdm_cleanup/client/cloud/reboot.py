@@ -20,10 +20,11 @@ from nova_bdm_cleanup.rules.reasons import ENDED_HALF_WAY, Reason, Remedy
 #: The states in which Nova accepts a hard reboot.
 _REBOOTABLE = ('ACTIVE', 'SHUTOFF', 'PAUSED', 'SUSPENDED', 'ERROR')
 
-_POLL = 2.0
+#: What a reboot does with a server, besides its disks.
+_OF_SERVER = {Reason.INTERRUPTED: 'reset the state of the server',
+              Reason.SERVER_IN_ERROR: 'start the server'}
 
-#: Nova's words for a host whose nova-compute does not run.
-_NOT_UP = ('DOWN', 'UNKNOWN')
+_POLL = 2.0
 
 #: The newest actions of a server in which an event of the plugin is looked
 #: for: each costs a request.
@@ -73,7 +74,7 @@ class RebootPreview:
                     '; no host has it, so "openstack bdm release" may '
                     'release its stale attachments' if server.is_shelved
                     else ''))
-        elif self.findings and server.host_status in _NOT_UP:
+        elif findings and server.is_host_down:
             self.refusals.append(
                 'nova-compute of its host %s is %s, and would reboot it only '
                 'when it is back' % (server.host, server.host_status))
@@ -134,10 +135,9 @@ class RebootPreview:
         for key, found in today.items():
             if key not in keys:
                 return 'a reboot would also %s (%s)' % (
-                    'reset the state of the server'
-                    if found.reason is Reason.INTERRUPTED else '%s volume %s'
-                    % ('reconnect' if found.is_reconnect else 'remove',
-                       found.volume), found.reason)
+                    _OF_SERVER.get(found.reason) or '%s volume %s' % (
+                        'reconnect' if found.is_reconnect else 'remove',
+                        found.volume), found.reason)
         return ''
 
 
@@ -200,7 +200,8 @@ class RebootRecord:
         :param left: the verdict on what is still there; None: it is gone
         :param status: the state of the server, if it is not as expected
         """
-        if finding.reason is Reason.INTERRUPTED and not left:
+        if (finding.reason in (*_OF_SERVER, Reason.SWAP_INTERRUPTED)
+                and left in (None, Reason.HEALTHY)):
             return Result(finding, Status.DONE, status
                           and 'the server is %s now' % status,
                           is_well=not status, joint=', but ')

@@ -15,6 +15,7 @@ import uuid
 from nova import version
 from nova.cmd import manage
 
+from nova_bdm_cleanup.node import adoption
 from nova_bdm_cleanup.tests.aftermath.saved import SavedCloud
 from nova_bdm_cleanup.tests.cloud import fixture
 from nova_bdm_cleanup.tests.cloud.faults import (
@@ -256,7 +257,7 @@ class GeneratorTestCase(aftermath.AftermathTestCase):
             is_true=is_true, steps=tuple(steps), by_steps=by_steps,
             by_again=by_again, by_reboot=self.outcome(before, enforced),
             by_stock=self.outcome(before, stock),
-            beside_stock=beside(enforced, stock),
+            beside_stock=beside(before, enforced, stock),
             said=tuple(said), after=(again.key, enforced.key, stock.key),
             notes=tuple(self.notes))
 
@@ -340,13 +341,17 @@ class GeneratorTestCase(aftermath.AftermathTestCase):
                         self.run_printed(row['Action'])
             elif words[2] in ('clean', 'release'):
                 code, rows = self.bdm(words[2], *words[3:], '--yes', *(
-                    NO_WAITING if words[2] == 'release' else ()))
+                    # No other server shows that the APIs belong together.
+                    (*NO_WAITING, '--same-cloud')
+                    if words[2] == 'release' else ()))
                 if code:
                     self.notes.append(f'{words[2]}: {str(rows)[-120:]}')
-        elif words[:2] == ['openstack', 'server'] or 'nova-manage' in words:
+        elif words[:2] == ['openstack', 'server'] or {
+                'nova-manage', 'nova-bdm-cleanup'} & set(words):
             try:
                 self.run_action(step, self.host_of(self.server) or HERE)
-            except (AttributeError, manage.exception.NovaException) as error:
+            except (AttributeError, adoption.NotHere,
+                    manage.exception.NovaException) as error:
                 self.notes.append(str(error)[-120:])
 
     def show(self) -> list[dict[str, Any]]:
@@ -418,12 +423,18 @@ def differences(known: Mapping[str, Any], found: Mapping[str, Any]
           for state, each in known.items() if state not in found)]
 
 
-def beside(enforced: State, stock: State) -> str:
-    """Compare a reboot with the plugin to one with Nova alone."""
+def beside(before: State, enforced: State, stock: State) -> str:
+    """Compare a reboot with the plugin to one with Nova alone.
+
+    A guest has not lost a disk that it had left in a swap, or that another
+    guest has: two of them would write to it.
+    """
     def lost(ours: State, theirs: State) -> bool:
         return (ours.status == 'error' != theirs.status) or any(
-            theirs.host in disk.guests
+            disk.guests == (theirs.host,)
             and ours.host not in ours.disks[name].guests
+            and not (before.runs()
+                     and before.host not in before.disks[name].guests)
             for name, disk in theirs.disks.items())
 
     if lost(enforced, stock):

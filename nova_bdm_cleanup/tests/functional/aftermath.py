@@ -368,6 +368,13 @@ class AftermathTestCase(moving.MoveTestCase, commands.CommandTestCase):
         self.server = dataclasses.replace(
             server, id=created['server']['id'])
 
+    def run_server_command(self, verb: str, server: Any,
+                           options: list[str]) -> None:
+        if verb == 'evacuate':
+            self.evacuate(self.server)
+        else:
+            super().run_server_command(verb, server, options)
+
     # -- what fails --------------------------------------------------------
 
     @contextlib.contextmanager

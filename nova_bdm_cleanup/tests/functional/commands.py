@@ -22,6 +22,7 @@ from testtools import content
 
 from nova_bdm_cleanup.client import audit, clean, release, show
 from nova_bdm_cleanup.client.extension import Client
+from nova_bdm_cleanup.node import adoption
 from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.cloud import cinder, fixture, identity, standin
 from nova_bdm_cleanup.tests.functional import scenario
@@ -131,6 +132,11 @@ class CommandTestCase(scenario.ScenarioTestCase):
         steps = action.replace('look: ', '').split('; ')
         for command in (step.split(': ')[-1].split() for step in steps):
             tool, subject, verb, *arguments = command
+            if tool == 'nova-bdm-cleanup':
+                self.assertEqual('repair', subject)
+                adoption.carry_out(self.cloud.nova.computes[host].manager,
+                                   verb)
+                continue
             if [tool, subject] == ['openstack', 'bdm']:
                 code, rows = self.bdm(verb, *arguments, '--yes')
                 self.assertEqual(ExitCode.OK, code, rows)
@@ -164,7 +170,8 @@ class CommandTestCase(scenario.ScenarioTestCase):
                 {'os-resetState': {'state': 'error'}}, by=self.cloud.admin)
         elif verb == 'rebuild':
             self.cloud.act(server, {'rebuild': {
-                'imageRef': self.image_named(options[-1], server)}})
+                'imageRef': self.image_named(options[-1], server)
+                if options else fixture.IMAGE}})
         elif verb == 'unshelve':
             self.cloud.act(server, {'unshelve': None})
         else:

@@ -128,6 +128,19 @@ class AftermathTest(aftermath.AftermathTestCase):
         self.leave_damaged('rebuild', Fault(REFUSED, 2, _CREATE))
         self.check_reboot()
 
+    def test_printed_commands_end_rebuild_that_deleted_the_root_disk(self):
+        self.leave_damaged('rebuild-image', Fault(REFUSED, 5))
+        action, = {action for _, action in self.audit().values()}
+        self.assertTrue(action.startswith('openstack bdm clean '), action)
+        code, rows = self.bdm('clean', *action.split()[3:], '--yes')
+        self.assertEqual(ExitCode.PARTLY, code, rows)
+        self.assertEqual({None: (
+            'server-in-error',
+            f'look: openstack server rebuild {self.server.id}')},
+            self.audit())
+        self.rebuild(self.server)
+        self.check_healthy()
+
     # -- create ------------------------------------------------------------
 
     def test_delete_that_audit_names_ends_failed_create(self):
@@ -227,6 +240,29 @@ class AftermathTest(aftermath.AftermathTestCase):
         self.leave_damaged('swap', Fault(DEAD_BEFORE, 1, _COMPLETE))
         self.assertEqual(('here',), self.damaged.disks['other'].guests)
         self.check_reboot(free=('data',))
+
+    def test_printed_reboot_ends_swap_that_connected(self):
+        self.leave_damaged('swap', Fault(DEAD_AFTER, 1, _UPDATE))
+        self.clean_as_printed()
+        self.check_healthy(free=('other',))
+
+    def test_printed_reboot_ends_swap_in_which_guest_has_new_disk(self):
+        self.leave_damaged('swap', Fault(DEAD_BEFORE, 1, _COMPLETE))
+        self.clean_as_printed()
+        self.check_healthy(free=('data',))
+
+    def clean_as_printed(self) -> None:
+        """Run the reboot that the audit prints."""
+        action, = {action for _, action in self.audit().values()}
+        self.assertTrue(action.startswith('openstack bdm clean '), action)
+        code, rows = self.bdm('clean', *action.split()[3:], '--yes')
+        self.assertEqual(ExitCode.OK, code, rows)
+
+    def test_printed_commands_end_swap_that_never_connected(self):
+        self.leave_damaged('swap', Fault(LOST, 1, _CREATE))
+        self.assertEqual({self.data, self.other}, set(self.audit()))
+        self.release_printed()
+        self.check_healthy(free=('other',))
 
     # -- what is not in this version ---------------------------------------
 

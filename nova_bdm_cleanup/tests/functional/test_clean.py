@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
+import shutil
 
 import fixtures
 from keystoneauth1 import exceptions as ksa_exceptions
@@ -84,7 +84,8 @@ class ProofTest(CleanTestCase):
 
     def test_store_that_cannot_be_written(self) -> None:
         directory = pathlib.Path(self.store_path).parent
-        os.rmdir(directory)
+        # The spool may be there already.
+        shutil.rmtree(directory)
         directory.write_text('in the way')
         code, result = self.clean()
         self.assertEqual((ExitCode.PARTLY, '; '.join((

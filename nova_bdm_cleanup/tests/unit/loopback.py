@@ -298,7 +298,8 @@ class LoopbackCloud:
             if not admin:
                 return 403, {'forbidden': {'message': 'Policy'}}
             return 200, {'migrations': [
-                {'status': status} for status in self.migrations.get(
+                {'status': status, 'migration_type': 'live-migration'}
+                for status in self.migrations.get(
                     request.query['instance_uuid'], ())]}
         return self._answer_of_server(request)
 

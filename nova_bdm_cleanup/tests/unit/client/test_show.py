@@ -106,6 +106,12 @@ class ShowBdmTest(commandcase.CommandCase):
              ['openstack bdm clean ' + self.alpha]),
             (row['Verdict'], row['Host'], row['Hard Reboot'],
              row['Connects'], row['Action'].split('; ')))
+        self.cloud.migrations[self.alpha] = ['error']
+        _, (row,) = self.bdm('show', self.alpha)
+        self.assertEqual(
+            ('reconnects it, unless the guest is on another host', None,
+             'on host compute2: nova-bdm-cleanup repair ' + self.alpha),
+            (row['Hard Reboot'], row['Connects'], row['Action']))
         # The guest may be there.
         self.cloud.servers[self.alpha]['status'] = 'SHUTOFF'
         _, (row,) = self.bdm('show', self.alpha)

@@ -59,11 +59,13 @@ class ReasonTest(base.TestCase):
 
     def test_what_a_reboot_ends_has_the_remedy_clean(self) -> None:
         self.assertEqual(
-            {*REMOVED, *RECONNECTED, Reason.STALE_ATTACHMENT},
+            {*REMOVED, *RECONNECTED, Reason.STALE_ATTACHMENT,
+             Reason.SERVER_IN_ERROR},
             {r for r in Reason if r.remedy is Remedy.CLEAN})
         self.assertLess(DANGLING, REMOVED)
         self.assertLess(ENDED_HALF_WAY, RECONNECTED)
 
     def test_every_reason_of_the_cloud_has_a_remedy(self) -> None:
         for reason in ONLY_IN_CLOUD:
-            self.assertIn(reason.remedy, (Remedy.RELEASE, Remedy.PERSON))
+            self.assertIn(reason.remedy, (
+                Remedy.CLEAN, Remedy.RELEASE, Remedy.PERSON))

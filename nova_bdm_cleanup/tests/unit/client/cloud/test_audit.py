@@ -468,6 +468,53 @@ class AdviceTest(AuditCase):
             self.assertEqual(['openstack bdm clean ' + self.alpha],
                              finding.action.lines)
 
+    def test_failed_live_migration_needs_no_reboot(self) -> None:
+        """It would start a guest that runs on the other host."""
+        self.cloud.evacuate(self.alpha)
+        for states, remedy in ((['error'], Remedy.REPAIR),
+                               (['completed'], Remedy.CLEAN)):
+            self.cloud.migrations[self.alpha] = states
+            finding, = self.audit()
+            self.assertEqual(remedy, finding.remedy)
+            self.assertTrue(finding.is_for_reboot)
+            self.assertFalse(finding.stops_a_reboot)
+            self.assertEqual({
+                Remedy.REPAIR: 'on host compute2: nova-bdm-cleanup repair ',
+                Remedy.CLEAN: 'openstack bdm clean '}[remedy] + self.alpha,
+                str(finding.action))
+
+    def test_server_in_error_is_started_by_a_reboot(self) -> None:
+        self.cloud.servers[self.alpha]['status'] = 'ERROR'
+        finding, = self.audit()
+        self.assertEqual(
+            (Reason.SERVER_IN_ERROR, None, Remedy.CLEAN),
+            (finding.reason, finding.volume, finding.remedy))
+        self.assertEqual('openstack bdm clean ' + self.alpha, self.advice())
+        # Without volumes it is none of ours.
+        self.cloud.servers[self.cloud.server('empty')]['status'] = 'ERROR'
+        self.assertEqual(1, len(self.audit()))
+
+    def test_reboot_of_server_in_error_ends_what_it_has_left(self) -> None:
+        self.cloud.servers[self.alpha]['status'] = 'ERROR'
+        self.cloud.attachment('of a move', self.alpha, self.disk, 'reserved',
+                              connected=False)
+        self.assertEqual({'openstack bdm clean ' + self.alpha}, {
+            str(finding.action) for finding in self.audit()})
+
+    def test_server_on_host_that_is_down_is_evacuated(self) -> None:
+        for status, reason in (('ACTIVE', Reason.HALF_MOVED),
+                               ('ERROR', Reason.SERVER_IN_ERROR)):
+            self.cloud.servers[self.alpha].update(
+                status=status, host_status='DOWN')
+            if reason is Reason.HALF_MOVED:
+                self.cloud.evacuate(self.alpha)
+            found = {finding.reason: finding for finding in self.audit()}
+            self.assertEqual(
+                'look: openstack server evacuate ' + self.alpha,
+                str(found[reason].action))
+            self.assertIn('is DOWN: start it again, or, only if the host is '
+                          'certainly off', found[reason].explanation)
+
     def test_disk_that_the_guest_may_have_elsewhere_is_left_to_a_person(
             self) -> None:
         self.cloud.evacuate(self.alpha)

@@ -45,8 +45,29 @@ class InspectionTest(InspectionCase):
         self.assertEqual({'volume-available', 'stale-attachment'},
                          set(self.reasons()))
         self.cloud.swaps[self.alpha] = [[]]
+        for volume in self.cloud.volumes.values():
+            volume['updated_at'] = loopback._stamp(datetime.timedelta())
         self.assertEqual({Reason.SWAP_INTERRUPTED}, {
             f.withheld for f in self.inspect().findings})
+
+    def test_reboot_ends_swap_that_has_not_ended_for_an_hour(self) -> None:
+        new = self.cloud.volume('new', 'in-use')
+        self.cloud.attachment('by the swap', self.alpha, new)
+        self.cloud.volumes[self.disk]['status'] = 'detaching'
+        self.cloud.swaps[self.alpha] = [[]]
+        found = findings.findings_of(self.inspect())
+        self.assertEqual(
+            {self.disk: 'swap-interrupted', new: 'swap-interrupted'},
+            {i.volume: str(i.reason) for i in found})
+        self.assertEqual({'openstack bdm clean ' + self.alpha},
+                         {str(i.action) for i in found})
+        self.assertTrue(all(i.is_for_reboot for i in found))
+        # That of a swap that never connected is released.
+        self.cloud.attachment('by the swap', self.alpha, new, 'reserved',
+                              connected=False)
+        self.assertEqual({'stuck': 'release', 'stale-attachment': 'release'}, {
+            str(i.reason): str(i.remedy)
+            for i in findings.findings_of(self.inspect())})
 
     def test_missing_volume_may_be_one_that_nova_created(self) -> None:
         self.cloud.lose_volume(self.disk)
@@ -433,7 +454,7 @@ class OtherHostTest(InspectionCase):
             403, {'forbidden': {'message': 'Policy'}}))
         self.assertEqual(reboot, self.action())
         self.cloud.calm()
-        self.cloud.servers[self.alpha]['status'] = 'ERROR'
+        self.cloud.servers[self.alpha]['status'] = 'SUSPENDED'
         self.assertEqual(reboot, self.action())
 
     def test_nova_is_asked_for_migrations_only_then(self) -> None:

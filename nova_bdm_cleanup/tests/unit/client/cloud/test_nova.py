@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
+import functools
 from typing import Any, Callable
 
 from nova_bdm_cleanup.client.cloud.nova import ComputeServer, Disk, mappings_of
@@ -86,6 +88,25 @@ class ServersTest(base.CloudCase):
                 expected, self.nova().is_migrated(self.alpha), states)
         self.assertRaises(errors.Forbidden,
                           self.nova('member').is_migrated, self.alpha)
+
+    def test_last_operations_of_server_that_lacks_its_root(self) -> None:
+        server = ComputeServer(self.alpha, 'alpha', 'ERROR', host='compute1')
+        for names, expected in (
+                (['reboot', 'rebuild', 'create'], True),
+                (['reboot', 'lock', 'reboot', 'rebuild'], True),
+                (['rebuild', 'create'], False),
+                (['reboot', 'migrate', 'rebuild'], False),
+                (['reboot'], False), ([], False)):
+            self.cloud.calm()
+            answer = {'instanceActions': [
+                {'action': name, 'request_id': 'req'} for name in names]}
+            self.cloud.on('os-instance-actions',
+                          functools.partial(tuple, (200, answer)))
+            self.assertEqual(expected, self.nova().lacks_root(server), names)
+        for change in ({'status': 'ACTIVE'}, {'volume_backed': True},
+                       {'is_nowhere': True}, {'task_state': 'rebuilding'}):
+            self.assertFalse(self.nova().lacks_root(
+                dataclasses.replace(server, **change)))
 
     def test_any_other_404_is_no_answer(self) -> None:
         self.cloud.on('GET .*/servers/', lambda: wire.page(404))

@@ -46,7 +46,8 @@ class LookTest(RebootCase):
         for status in ('ACTIVE', 'SHUTOFF', 'PAUSED', 'SUSPENDED', 'ERROR'):
             plan = self.look(status=status)
             self.assertEqual(([self.disk], [], []), (
-                [i.volume for i in plan.findings], plan.others, plan.refusals))
+                [i.volume for i in plan.findings if i.volume], plan.others,
+                plan.refusals))
         for status in ('RESCUE', 'SOFT_DELETED', 'SHELVED', 'odd'):
             why, = self.look(status=status).refusals
             self.assertIn('is %s cannot be hard-rebooted' % status, why)
