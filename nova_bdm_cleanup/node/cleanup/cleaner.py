@@ -177,8 +177,8 @@ class Cleaner:
         """Return the outcome if the first look failed: nothing is removed."""
         reason = self._reason_of(error)
         self.log.skipped(reason, error)
-        if (self.trigger.mode.removes and not self.policy.observe
-                and self.trigger.mode is not Mode.ADOPT):
+        mode = self.trigger.mode
+        if mode.removes and mode.is_operation and not self.policy.observe:
             self._report(Kind.WITHHELD, None, reason)
         return self.without_cinder(bdms, reason)
 
@@ -234,7 +234,7 @@ class Cleaner:
             return self._unsettled(plan)
         try:
             # From here on a crash must not leave the reboot pending for good.
-            if self.trigger.mode is not Mode.ADOPT:
+            if self.trigger.mode.is_operation:
                 self.instance.claim()
         except RebootLost as exc:
             return plan.withhold(self.trigger.lost, log_lines.masked(exc))
@@ -374,7 +374,7 @@ class Cleaner:
         try:
             return self._carry_out(plan, acting, begun)
         finally:
-            if self.trigger.mode is Mode.ADOPT:
+            if not self.trigger.mode.is_operation:
                 acting.release()
 
     def _carry_out(self, plan: Plan, acting: actions.Actions, begun: float
@@ -596,7 +596,8 @@ class Cleaner:
         not_given = {} if not self._filters else {
             uuid: finding for uuid, finding in rules.not_given(plan).items()
             if uuid not in self.removed}
-        if self.trigger.mode not in (Mode.REPORT, Mode.ADOPT):
+        mode = self.trigger.mode
+        if mode.is_operation and mode is not Mode.REPORT:
             self._report_left(plan)
             for finding in not_given.values():
                 self.log.not_connected(finding)

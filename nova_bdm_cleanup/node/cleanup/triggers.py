@@ -58,6 +58,15 @@ class Mode(enum.Enum):
                         Mode.ADOPT)
 
     @property
+    def is_operation(self) -> bool:
+        """Tell whether Nova carries out an operation of the server, whose
+        events say what is left.
+
+        Otherwise the cleanup itself claims the server, and gives it back.
+        """
+        return self not in (Mode.LOOK, Mode.ADOPT)
+
+    @property
     def starts_guest(self) -> bool:
         """Tell whether Nova starts the guest by the addresses in its rows."""
         return self in (Mode.REBOOT, Mode.REPORT, Mode.START)

@@ -193,7 +193,7 @@ class RoundTest(AuditRoundTestCase):
 
     def test_server_with_a_slow_volume_is_skipped(self):
         """Skip a server whose volume has thousands of attachments."""
-        self.set_options(timeout=8)
+        self.set_options(timeout=3)
         slow, *others = [self.create_server(scenario.BOOT_DISK)
                          for _ in range(3)]
         lost = others[0]
