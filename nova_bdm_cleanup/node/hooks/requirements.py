@@ -15,6 +15,7 @@ from typing import Any
 
 from nova.compute import manager as nova_manager, task_states
 from nova.network import neutron
+from nova.scheduler.client.report import SchedulerReportClient
 from nova.virt import block_device, driver as nova_driver
 from nova.virt.libvirt.driver import LibvirtDriver
 from nova.virt.libvirt.guest import Guest as LibvirtGuest
@@ -30,7 +31,8 @@ from nova_bdm_cleanup.node.hooks.table import Requirement
 _OWNERS: Mapping[str, Any] = {owner.__name__: owner for owner in (
     nova_manager.ComputeManager, nova_driver.ComputeDriver, LibvirtDriver,
     LibvirtHost, LibvirtGuest, block_device.DriverVolumeBlockDevice,
-    neutron.API, nova_cinder)} | {table.VOLUME_API: nova_cinder.API}
+    neutron.API, nova_cinder, SchedulerReportClient)} | {
+    table.VOLUME_API: nova_cinder.API}
 
 
 def differences() -> list[str]:

@@ -135,6 +135,9 @@ SHUT_DOWN = Method(
     '_shutdown_instance', 'self, context, instance, bdms, '
     'requested_networks, notify, try_deallocate_networks')
 INIT_HOST = Method('init_host')
+UPDATE_RESOURCES = Method(
+    '_update_available_resource_for_node', 'self, context, nodename, startup')
+CLEANUP_HOST = Method('cleanup_host')
 INIT_INSTANCE = Method('_init_instance', 'self, context, instance')
 DISCONNECT_VOLUME = Method(
     '_disconnect_volume',
@@ -273,6 +276,12 @@ HOOKS: Sequence[Hook] = (
          'connected before, reports the operations that an earlier '
          'nova-compute has not ended, and begins to take up the requests of '
          '``nova-bdm-cleanup repair``.'),
+    Hook(None, UPDATE_RESOURCES, Wraps.AFTER, 'placement.show_mode',
+         'Has the compute node in Placement have the trait of the mode, which '
+         '``openstack bdm clean`` requires.'),
+    Hook(None, CLEANUP_HOST, Wraps.BEFORE, 'placement.hide_mode',
+         'Removes that trait: the next nova-compute may be without the '
+         'plugin.'),
     Hook(None, ATTACHMENT_CREATE, Wraps.AROUND, 'connections.remember',
          _REMEMBERS),
     Hook(None, ATTACHMENT_UPDATE, Wraps.AROUND, 'connections.remember',
@@ -311,6 +320,10 @@ REQUIREMENTS: Sequence[Requirement] = (
     Requirement('Host.get_guest', 'self, instance'),
     Requirement('Guest.is_active', 'self', _NEED_GUEST_OFF),
     Requirement('Guest.get_job_info', 'self'),
+    Requirement('SchedulerReportClient.get_provider_traits',
+                'self, context, rp_uuid'),
+    Requirement('SchedulerReportClient.set_traits_for_provider',
+                'self, context, rp_uuid, traits, generation'),
     Requirement('nova.volume.cinder.API.attachment_get',
                 ATTACHMENT_UPDATE.parameters),
     Requirement('ComputeManager._init_instance', INIT_INSTANCE.parameters,

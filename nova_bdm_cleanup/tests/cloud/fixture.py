@@ -151,6 +151,7 @@ class Cloud(fixtures.Fixture):
         self.addCleanup(self.nova.tear_down)
         self.nova.setUp()
         identity.catalogue.set('compute', self.nova.url)
+        identity.catalogue.set('placement', self.nova.placement_url)
         if self._plugin:
             self.switch_plugin_on()
             self.addCleanup(self.switch_plugin_off)
@@ -673,8 +674,7 @@ class Cloud(fixtures.Fixture):
             self.nova.restart_compute_service(host)
             return
         from nova_bdm_cleanup.node.hooks import installation
-        self.switch_plugin_off()
-        self.nova.restart_compute_service(host)
+        self.restart_compute_without_plugin(host)
         self.switch_plugin_on()
         manager = self.nova.computes[host].manager
         for (owner, name), original in installation._originals.items():
@@ -682,6 +682,16 @@ class Cloud(fixtures.Fixture):
                 each for each in (manager, manager.driver, manager.volume_api)
                 if isinstance(each, owner))
             setattr(hooked, name, types.MethodType(original, hooked))
+
+    def restart_compute_without_plugin(self, host: str = 'compute1') -> None:
+        """Restart nova-compute with the plugin off, until it is switched on.
+
+        All nova-computes of this process are without it then.
+        """
+        # The one that stops has the plugin.
+        self.nova.computes[host].stop()
+        self.switch_plugin_off()
+        self.nova.restart_compute_service(host)
 
     # -- queries -----------------------------------------------------------
 

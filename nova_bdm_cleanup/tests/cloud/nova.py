@@ -43,7 +43,7 @@ from nova.volume import cinder as nova_cinder
 from os_brick.initiator.connectors import iscsi
 from oslo_concurrency import processutils
 from oslo_log import formatters
-from placement import db_api as placement_db
+from placement import db_api as placement_db, deploy as placement_deploy
 
 from nova_bdm_cleanup.tests.cloud import identity, kernel, messages, web
 from nova_bdm_cleanup.tests.cloud.recorder import (
@@ -255,6 +255,10 @@ class Harness(base.ServersTestBase):
         server = web.WSGIServer(loaded[-1])
         self.addCleanup(server.close)
         self.url = f'{server.url}/v2.1'
+        server = web.WSGIServer(placement_deploy.loadapp(
+            self.placement.fixture.conf_fixture.conf))
+        self.addCleanup(server.close)
+        self.placement_url = server.url
 
     def tear_down(self) -> None:
         """Undo everything, as a test runner does."""

@@ -386,6 +386,7 @@ class InstallationTest(testtools.TestCase):
             changed = {name for name in once
                        if once[name] is not before.get(name)}
             expected = {CLEANUP_METHOD, '_reboot_instance', 'init_host',
+                        '_update_available_resource_for_node', 'cleanup_host',
                         '_shutdown_instance', '_rollback_live_migration',
                         '_reset_live_migration', *methods}
             if CLEANUP_METHOD == '_reboot_instance':

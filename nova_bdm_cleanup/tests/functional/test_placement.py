@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The trait of the mode on the compute node in Placement."""
+
+from __future__ import annotations
+
+import threading
+
+import fixtures
+from nova.scheduler.client import report
+
+from nova_bdm_cleanup.node.hooks import placement
+from nova_bdm_cleanup.openstack.traits import ENFORCE, OBSERVE
+from nova_bdm_cleanup.tests.functional import scenario
+
+HOST = 'compute1'
+
+#: A trait that an operator has set.
+FOREIGN = 'CUSTOM_FAST_STORAGE'
+
+
+class TraitTest(scenario.ScenarioTestCase):
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.addCleanup(placement._failing.clear)
+
+    def traits(self) -> set[str]:
+        """Return the traits of the host."""
+        nova = self.cloud.nova
+        return set(nova.placement.get(
+            f'/resource_providers/{nova.compute_rp_uuids[HOST]}/traits',
+            version='1.6').body['traits'])
+
+    def ours(self) -> set[str]:
+        return {t for t in self.traits() if 'BDM_CLEANUP' in t}
+
+    def set_traits(self, traits: set[str]) -> None:
+        """Set the traits of the host as an operator does."""
+        nova = self.cloud.nova
+        path = f'/resource_providers/{nova.compute_rp_uuids[HOST]}'
+        provider = nova.placement.get(path).body
+        for trait in traits:
+            nova.placement.put(f'/traits/{trait}', {}, version='1.6')
+        self.assertEqual(200, nova.placement.put(f'{path}/traits', {
+            'traits': sorted(traits),
+            'resource_provider_generation': provider['generation']},
+            version='1.6').status)
+
+    def update(self) -> None:
+        """Run the periodic task in which Nova reports what the host has."""
+        self.cloud.nova.computes[HOST].manager.update_available_resource(
+            self.cloud.nova.context())
+
+    def break_placement(self) -> None:
+        """Have Placement refuse to change traits."""
+        self.useFixture(fixtures.MockPatchObject(
+            report.SchedulerReportClient, 'set_traits_for_provider',
+            side_effect=report.exception.ResourceProviderUpdateFailed(
+                url='/traits', error='refused')))
+
+    def warnings(self) -> list[str]:
+        return [line for line in self.cloud.log()
+                if 'Placement does not show the mode' in line]
+
+    def test_start_sets_the_trait_of_the_mode(self) -> None:
+        self.cloud.restart_compute()
+        self.assertEqual({ENFORCE}, self.ours())
+
+    def test_nova_reports_what_it_reports_alone(self) -> None:
+        self.cloud.restart_compute()
+        found = self.traits()
+        self.cloud.switch_plugin_off()
+        self.cloud.restart_compute()
+        self.set_traits(self.traits() - {ENFORCE})
+        self.cloud.restart_compute()
+        self.assertEqual(found - {ENFORCE}, self.traits())
+
+    def test_updates_of_nova_keep_the_trait(self) -> None:
+        self.cloud.restart_compute()
+        self.set_traits({*self.traits(), FOREIGN})
+        manager = self.cloud.nova.computes[HOST].manager
+        # Once from its cache, and once when that is read again.
+        self.update()
+        manager.reportclient.clear_provider_cache()
+        self.update()
+        self.assertEqual({ENFORCE}, self.ours())
+        self.assertIn(FOREIGN, self.traits())
+
+    def test_trait_follows_the_mode(self) -> None:
+        self.cloud.restart_compute()
+        self.set_options(mode='observe')
+        self.update()
+        self.assertEqual({OBSERVE}, self.ours())
+        self.set_options(mode='enforce')
+        self.update()
+        self.assertEqual({ENFORCE}, self.ours())
+
+    def test_lost_trait_comes_back(self) -> None:
+        self.cloud.restart_compute()
+        self.set_traits(self.traits() - {ENFORCE})
+        self.cloud.nova.computes[HOST].manager.reportclient \
+            .clear_provider_cache()
+        self.update()
+        self.assertEqual({ENFORCE}, self.ours())
+
+    def test_stop_removes_the_trait(self) -> None:
+        """Whatever the next nova-compute is, the trait says the truth."""
+        self.cloud.restart_compute()
+        self.set_traits({*self.traits(), FOREIGN})
+        self.cloud.restart_compute_without_plugin()
+        self.update()
+        self.assertEqual(set(), self.ours())
+        self.assertIn(FOREIGN, self.traits())
+
+    def test_refusal_is_logged_once_and_repeated(self) -> None:
+        self.set_options(mode='observe')
+        self.break_placement()
+        for _ in range(3):
+            self.update()
+        self.assertEqual(1, len(self.warnings()))
+
+    def test_silent_placement_does_not_keep_nova_waiting(self) -> None:
+        self.cloud.restart_compute()
+        over = threading.Event()
+        self.addCleanup(over.set)
+        self.useFixture(fixtures.MockPatchObject(
+            placement, '_PATIENCE', 0.05))
+        self.useFixture(fixtures.MockPatchObject(
+            report.SchedulerReportClient, 'get_provider_traits',
+            side_effect=lambda *args: over.wait(60)))
+        self.set_options(mode='observe')
+        # It would take a minute.
+        self.update()
+        self.assertFalse(over.is_set())
