@@ -162,7 +162,9 @@ def clean_observed(t: Trial) -> str:
     """Check that nothing is called removed that the plugin left alone."""
     t.restart(bdm_cleanup={'mode': 'observe'})
     server = t.damaged('volume-deleted')
-    answer = bdm(t, PARTLY, ADMIN, 'clean', '--yes', server)
+    bdm(t, REFUSED, ADMIN, 'clean', '--yes', server)
+    answer = bdm(t, PARTLY, ADMIN, 'clean', '--yes', '--without-plugin',
+                 server)
     (volume, result), = rows(answer, 'Volume', 'Result')
     t.equal('volume', volume, t.volumes['B'])
     for words in ('failed: it is still there (volume-missing)',
@@ -173,8 +175,9 @@ def clean_observed(t: Trial) -> str:
     t.restart()
     bdm(t, OK, ADMIN, 'clean', '--yes', server)
     t.expect(server, 'ACTIVE', 'root A')
-    return ('failed, the server is in ERROR as on stock Nova, exit code 4; '
-            'then ACTIVE, mapping removed, exit code 0')
+    return ('refused, exit code 3; with ``--without-plugin`` failed, the '
+            'server is in ERROR as on stock Nova, exit code 4; then ACTIVE, '
+            'mapping removed, exit code 0')
 
 
 # -- release ---------------------------------------------------------------

@@ -27,12 +27,13 @@ class CleanBdm(change_command.ChangeCommand):
     Servers in ERROR and stopped servers are cleaned, too; a stopped server
     runs afterwards, unless --stop-again is given.
 
-    The compute host must have the plugin in mode enforce. "removed" and
-    "reconnected" are shown only for what the plugin has done: it records an
-    event in the server's reboot. From Nova 28 on a reboot without the plugin
-    can remove a mapping, too, and leave the device on the host: this is shown
-    as "gone", and the command stops. Servers that an operator must look at
-    first, and servers that are locked, are refused.
+    The compute host must have the plugin in mode enforce. If Placement shows
+    that it does not, its servers are refused, unless --without-plugin is
+    given. "removed" and "reconnected" are shown only for what the plugin has
+    done: it records an event in the server's reboot. From Nova 28 on a reboot
+    without the plugin can remove a mapping, too, and leave the device on the
+    host: this is shown as "gone", and the command stops. Servers that an
+    operator must look at first, and servers that are locked, are refused.
 
     Nova refuses everything for a server whose nova-compute ended in an
     operation. With --reset-state, the state of a server that the audit finds
@@ -70,6 +71,11 @@ class CleanBdm(change_command.ChangeCommand):
             '--locked', action='store_true',
             help='Also reboot servers that their owners have locked')
         parser.add_argument(
+            '--without-plugin', action='store_true',
+            help='Also reboot servers on hosts that do not show the plugin in '
+                 'mode enforce: Nova alone keeps a mapping, or removes it and '
+                 'leaves the device on the host')
+        parser.add_argument(
             '--reset-state', action='store_true',
             help='Set the state of servers whose operation was interrupted to '
                  'error before, so that Nova reboots them (administrators)')
@@ -85,6 +91,8 @@ class CleanBdm(change_command.ChangeCommand):
         self.need_terminal(args)
         plan = plan_file.read_plan(args.plan) if args.plan else ()
         cloud = self.connect(args)
+        if args.without_plugin:
+            cloud.lacks_plugin = lambda node: False
         cloud.cinder.prove_admin()
         self._locked_too = args.locked
         self._resets_state = args.reset_state

@@ -15,6 +15,7 @@ from keystoneauth1 import adapter
 
 from nova_bdm_cleanup.client.cloud.cinder import CloudCinder
 from nova_bdm_cleanup.client.cloud.nova import COMPUTE_MICROVERSION, Nova
+from nova_bdm_cleanup.client.cloud.placement import PLACEMENT_MICROVERSION
 from nova_bdm_cleanup.openstack import cinder
 from nova_bdm_cleanup.openstack.api import Api, Budget, Hints
 
@@ -52,6 +53,11 @@ class Client:
         return CloudCinder(self._api(
             'Cinder', 'block-storage', cinder.VOLUME_MICROVERSION, budget,
             rate))
+
+    def placement(self, budget: Budget, rate: int = 0) -> Api:
+        """Return the placement API; with the same parameters."""
+        return self._api('Placement', 'placement', PLACEMENT_MICROVERSION,
+                         budget, rate)
 
     @property
     def place(self) -> str:

@@ -26,6 +26,7 @@ from nova_bdm_cleanup.client.cloud.findings import (
     Instruction,
 )
 from nova_bdm_cleanup.client.cloud.inspection import Cloud
+from nova_bdm_cleanup.client.cloud.placement import PluginHosts
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.openstack.api import Budget
 from nova_bdm_cleanup.rules.facts import Policy
@@ -322,7 +323,7 @@ class BdmCommand(command.Lister):
         ) if self.app.stderr.isatty() else shown
 
     def connect(self, args: argparse.Namespace) -> Cloud:
-        """Create the clients of both APIs."""
+        """Create the clients of the APIs."""
         manager = self.app.client_manager
         self.budget = Budget(args.max_requests, self.progress.asking)
         return Cloud(
@@ -332,7 +333,9 @@ class BdmCommand(command.Lister):
                 # A reboot waits until it counts what is shown now.
                 settle_time=datetime.timedelta(0),
                 stuck_after=datetime.timedelta(seconds=args.stuck_after)),
-            manager.session.get_project_id(), self.progress)
+            manager.session.get_project_id(), self.progress, PluginHosts(
+                manager.bdm_cleanup.placement(self.budget, args.rate),
+                lambda text: self.note('%s', text)).lacks)
 
 
 def _in_a_spreadsheet(text: str) -> str:

@@ -55,13 +55,18 @@ class ShowBdm(output.BdmCommand):
         if seen.not_connected or any(
                 not f.reason.passes for f in seen.findings):
             self.exit_code = ExitCode.FINDINGS
+        lacks_plugin = (self.exit_code is ExitCode.FINDINGS
+                        and cloud.lacks_plugin(seen.server.node))
+        if lacks_plugin:
+            self.note('%s', findings.WITHOUT_PLUGIN % seen.server.host)
         last, reasons = (cloud.nova.not_connected(server.id)
                          if any(f.bdm for f in seen.findings) else ('', {}))
         actions = (_action(findings.advised(found, cloud))
                    for found in findings.findings_of(seen))
         disks = [
             ShownDisk(f, seen, 'none' if f.reason is Reason.HEALTHY
-                      else next(actions), _not_given(f, last, reasons))
+                      else next(actions), _not_given(f, last, reasons),
+                      lacks_plugin)
             for f in seen.plan.findings]
         return SHOW_COLUMNS, [[fact.value(disk) for fact in FACTS]
                          for disk in disks]
@@ -113,6 +118,8 @@ class ShownDisk:
     #: That the last start of the guest did not connect it; empty: it did, or
     #: it is not known.
     not_given: str
+    #: The host is known to be without the plugin.
+    lacks_plugin: bool
 
     @property
     def volume(self) -> facts.Volume | None:
@@ -152,13 +159,15 @@ class ShownDisk:
                    if finding in self.seen.not_connected else '')
         if finding.withheld is not None:
             return 'keeps it (%s)%s' % (finding.withheld, without)
+        plugin = (', once its host has the plugin in mode enforce'
+                  if self.lacks_plugin else '')
         if finding.is_reconnect:
             return 'reconnects it' + (
                 ', unless the guest is on another host'
-                if self.is_decided_by_host else '')
+                if self.is_decided_by_host else '') + plugin
         if finding.is_removal:
             return ('removes the mapping' if finding.bdm
-                    else 'deletes the attachment')
+                    else 'deletes the attachment') + plugin
         if finding.reason is Reason.DUPLICATE_MAPPING:
             # The API does not show whether it was connected.
             return 'removes it if Nova never connected it'

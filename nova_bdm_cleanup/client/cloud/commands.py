@@ -77,6 +77,10 @@ def repair(server: str, host: str | None) -> str:
         'host ' + host if host else 'its host', server)
 
 
+def check_plugin(host: str | None) -> str:
+    return 'on host %s: nova-bdm-cleanup check' % host
+
+
 def new_attachment(server: ComputeServer, volume: str) -> tuple[str, ...]:
     """Return the commands that give a mapping a new attachment.
 

@@ -26,6 +26,12 @@ from nova_bdm_cleanup.rules.reasons import (
     REMOVED,
 )
 
+#: What a reboot does on a host without the plugin.
+WITHOUT_PLUGIN = (
+    'host %s does not show the plugin in mode enforce. Without it, a reboot '
+    'keeps the mapping and may fail, or, from Nova 28 on, may remove it and '
+    'leave the device on the host (CVE-2023-2088)')
+
 #: The states of a server whose guest may run.
 _MAY_RUN = ('ACTIVE', 'PAUSED', 'ERROR')
 
@@ -107,6 +113,8 @@ class CloudFinding:
     server_name: str | None = None
     project: str | None = None
     host: str | None = None
+    #: The compute node of the host, as Placement names it.
+    node: str | None = dataclasses.field(default=None, compare=False)
     volume: str | None = None
     attachment: str | None = None
     device: str | None = None
@@ -154,6 +162,13 @@ class CloudFinding:
             self.instead in (Remedy.CLEAN, Remedy.REPAIR)
             or self.reason not in RECONNECTED
             and self.reason.remedy is Remedy.CLEAN)
+
+    @property
+    def needs_plugin(self) -> bool:
+        """Return whether the plugin on its host carries out its commands."""
+        return (self.remedy in (Remedy.CLEAN, Remedy.REPAIR)
+                or self.reset_by is Remedy.CLEAN
+                or self.withheld is Reason.SERVER_LOCKED)
 
     @property
     def is_reconnect(self) -> bool:
@@ -303,7 +318,7 @@ def _cloud_finding(finding: Finding, seen: Inspection) -> CloudFinding:
     return CloudFinding(
         reason=finding.reason, explanation=explanation,
         server=server.id, server_name=server.name, project=server.project,
-        host=server.host, volume=finding.volume_id,
+        host=server.host, node=server.node, volume=finding.volume_id,
         attachment=finding.attachment_id, device=finding.device,
         since=volume.updated_at if volume else None,
         withheld=finding.withheld, instead=instead,
@@ -447,6 +462,12 @@ def advised(found: CloudFinding, cloud: Cloud) -> CloudFinding:
                 ('--grace-period', policy.grace_period, usual.grace_period),
                 ('--stuck-after', policy.stuck_after, usual.stuck_after))
             if period != default))
+    if found.needs_plugin and cloud.lacks_plugin(found.node):
+        return dataclasses.replace(
+            found, instead=Remedy.PERSON, withheld=None, reset_by=None,
+            steps=(commands.check_plugin(found.host),), explanation=(
+                '%s; %s. Enable it there first, and audit again' % (
+                    found.explanation, WITHOUT_PLUGIN % found.host)))
     if (found.reason is Reason.STALE_ATTACHMENT
             and found.remedy is Remedy.RELEASE
             and policy.is_young(found.since, cloud.now())):

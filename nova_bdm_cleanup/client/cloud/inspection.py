@@ -142,6 +142,9 @@ class Cloud:
     project: str | None
     #: Called with the current step and its count.
     progress: Callable[[str, int], None]
+    #: Returns whether a compute node is known to be without the plugin in
+    #: mode ``enforce``.
+    lacks_plugin: Callable[[str | None], bool] = lambda node: False
     #: Returns the time, with its time zone.
     now: Callable[[], datetime.datetime] = functools.partial(
         datetime.datetime.now, datetime.timezone.utc)

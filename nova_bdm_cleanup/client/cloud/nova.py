@@ -61,6 +61,8 @@ class ComputeServer:
     project: str | None = None
     #: None without the admin role, and while no host runs it.
     host: str | None = None
+    #: The compute node of the host, as Placement names it.
+    node: str | None = None
     task_state: str | None = None
     locked: bool = False
     volume_backed: bool = False
@@ -529,6 +531,8 @@ def _server(record: Mapping[str, Any]) -> ComputeServer:
     return known if known.is_unknown else dataclasses.replace(
         known,
         host=answers.optional_text(record, 'OS-EXT-SRV-ATTR:host'),
+        node=answers.optional_text(
+            record, 'OS-EXT-SRV-ATTR:hypervisor_hostname'),
         task_state=answers.optional_text(record, 'OS-EXT-STS:task_state'),
         locked=record.get('locked') is True,
         locked_reason=answers.optional_text(record, 'locked_reason'),

@@ -10,7 +10,11 @@ import time
 
 from nova_bdm_cleanup.client.cloud import inspection
 from nova_bdm_cleanup.client.cloud.changes import Change, Result, Status
-from nova_bdm_cleanup.client.cloud.findings import CloudFinding, findings_of
+from nova_bdm_cleanup.client.cloud.findings import (
+    CloudFinding,
+    findings_of,
+    WITHOUT_PLUGIN,
+)
 from nova_bdm_cleanup.client.cloud.nova import ComputeServer, Nova
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import spelling
@@ -32,10 +36,14 @@ _LOOKED_AT = 5
 
 
 class RebootPreview:
-    """The changes that a hard reboot would make, and the objections."""
+    """The changes that a hard reboot would make, and the objections.
+
+    :param lacks_plugin: the host is known to be without the plugin
+    """
 
     def __init__(self, seen: inspection.Inspection,
-                 resets_state: bool = False) -> None:
+                 resets_state: bool = False, lacks_plugin: bool = False
+                 ) -> None:
         self.server = server = seen.server
         #: The state of the server is reset before.
         self.resets_state = seen.is_interrupted
@@ -78,6 +86,10 @@ class RebootPreview:
             self.refusals.append(
                 'nova-compute of its host %s is %s, and would reboot it only '
                 'when it is back' % (server.host, server.host_status))
+        if self.findings and lacks_plugin:
+            self.refusals.append(
+                WITHOUT_PLUGIN % server.host + '; enable it there first, or '
+                'give --without-plugin to reboot the server nevertheless')
         if seen.lock and any(
                 i.withheld is Reason.SERVER_LOCKED for i in findings):
             self.refusals.append(seen.lock.words + (
@@ -156,7 +168,8 @@ def preview(cloud: inspection.Cloud, server_id: str, locked_too: bool = False,
                          heeds_owners_lock=not locked_too)
     if seen is None:
         raise errors.BadInput('server %s does not exist' % server_id)
-    return RebootPreview(seen, resets_state)
+    return RebootPreview(seen, resets_state,
+                         cloud.lacks_plugin(seen.server.node))
 
 
 def last_plugin_event(nova: Nova, server: ComputeServer) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trait of the mode on the compute node in Placement."""
+"""The trait of the mode on the compute node in Placement, and who reads it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from nova.scheduler.client import report
 
 from nova_bdm_cleanup.node.hooks import placement
 from nova_bdm_cleanup.openstack.traits import ENFORCE, OBSERVE
-from nova_bdm_cleanup.tests.functional import scenario
+from nova_bdm_cleanup.terminal import ExitCode
+from nova_bdm_cleanup.tests.cloud import identity
+from nova_bdm_cleanup.tests.functional import commands, scenario
 
 HOST = 'compute1'
 
@@ -132,3 +134,60 @@ class TraitTest(scenario.ScenarioTestCase):
         # It would take a minute.
         self.update()
         self.assertFalse(over.is_set())
+
+
+class CommandsTest(commands.CommandWithWitnessTestCase):
+    """The commands, with a real Placement."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.cloud.restart_compute()
+        self.server = self.create_server(scenario.BOOT_DISK)
+        self.lost, = self.server.volumes
+        self.cloud.lose_attachment(self.server, self.lost)
+
+    def remove_plugin(self) -> None:
+        self.cloud.restart_compute_without_plugin()
+        self.addCleanup(self.cloud.restart_compute)
+        self.addCleanup(self.cloud.switch_plugin_on)
+
+    def assert_clean_is_refused(self) -> None:
+        self.assertEqual({self.lost: (
+            'volume-available', 'look: on host compute1: nova-bdm-cleanup '
+            'check')}, self.run_audit(server=self.server))
+        code, rows = self.bdm('clean', self.server.id, '--yes')
+        self.assertEqual(ExitCode.REFUSED, code)
+        self.assertIn('refused: host compute1 does not show the plugin',
+                      rows[0]['Result'])
+        self.assertEqual([], [action for action in self.cloud.look(
+            self.server).actions if action.action == 'reboot'])
+
+    def test_clean_on_a_host_that_enforces(self) -> None:
+        self.assertEqual({self.lost: (
+            'volume-available', 'openstack bdm clean ' + self.server.id)},
+            self.run_audit(server=self.server))
+        self.run_all_actions(self.server)
+
+    def test_host_without_the_plugin(self) -> None:
+        self.remove_plugin()
+        self.assert_clean_is_refused()
+        code, rows = self.bdm('clean', self.server.id, '--yes',
+                              '--without-plugin')
+        self.assertEqual(ExitCode.PARTLY, code)
+        self.assertIn('the plugin recorded nothing', rows[0]['Result'])
+
+    def test_host_that_observes(self) -> None:
+        self.set_options(mode='observe')
+        self.cloud.nova.computes[HOST].manager.update_available_resource(
+            self.cloud.nova.context())
+        self.assert_clean_is_refused()
+
+    def test_user_whom_placement_refuses(self) -> None:
+        """Have an administrator of Nova and Cinder, but not of Placement."""
+        self.remove_plugin()
+        code, rows = self.bdm(
+            'audit', '--server', self.server.id, by=identity.Caller(
+                'other-admin', self.cloud.admin.project, identity.ADMIN))
+        self.assertEqual(
+            [(ExitCode.FINDINGS, 'openstack bdm clean ' + self.server.id)],
+            [(code, row['Action']) for row in rows])

@@ -81,6 +81,8 @@ class LoopbackCloud:
         #: Hosts that run nova-compute.
         self.hosts = ['compute1', 'compute2']
         self.silent_hosts: list[str] = []
+        #: Those that show the plugin in mode enforce.
+        self.plugin_hosts = ['compute1', 'compute2']
         self.silent_servers: list[str] = []
         self.token_is_valid = True
         #: The volume filters of members: Cinder's resource_filters.json.
@@ -280,7 +282,18 @@ class LoopbackCloud:
             return 401, {'error': {'message': 'The token has expired'}}
         if '/compute/' in request.url:
             return self._nova(request)
+        if '/placement/' in request.url:
+            return self._placement(request)
         return self._cinder(request)
+
+    def _placement(self, request: Request) -> tuple[int, Any]:
+        if not request.is_admins:
+            return 403, {'errors': [{'status': 403, 'title': 'Forbidden'}]}
+        if not self.plugin_hosts:
+            return 400, {'errors': [{'status': 400, 'title': 'Bad Request',
+                                     'detail': 'No such trait(s)'}]}
+        return 200, {'resource_providers': [
+            {'uuid': uid(host), 'name': host} for host in self.plugin_hosts]}
 
     def _nova(self, request: Request) -> tuple[int, Any]:
         path, admin = request.path, request.is_admins
@@ -391,7 +404,9 @@ class LoopbackCloud:
         if server['id'] in self.silent_servers:
             return {'id': server['id'], 'status': 'UNKNOWN',
                     'tenant_id': server['tenant_id']}
-        shown = server if admin else {
+        shown = {
+            **server, 'OS-EXT-SRV-ATTR:hypervisor_hostname':
+            server['OS-EXT-SRV-ATTR:host']} if admin else {
             key: value for key, value in server.items()
             if not key.startswith('OS-EXT-SRV-ATTR:')}
         return dict(shown, **{'os-extended-volumes:volumes_attached': [

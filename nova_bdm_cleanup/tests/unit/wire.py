@@ -24,7 +24,7 @@ Trouble = Callable[['_Handler'], None]
 
 
 class LoopbackServer(fixtures.Fixture):
-    """A server of a cloud: Keystone, Nova and Cinder at one port.
+    """A server of a cloud: all APIs at one port.
 
     :param cloud: the cloud to serve
     """
@@ -35,6 +35,10 @@ class LoopbackServer(fixtures.Fixture):
         self.before_token: Callable[[], object] = lambda: None
         #: The names of Keystone's projects, by id.
         self.projects = {'own': 'ours', 'other': 'theirs'}
+        #: The paths of the services in Keystone's catalogue.
+        self.services = {
+            'identity': '/identity/v3', 'compute': '/compute/v2.1',
+            'placement': '/placement', 'block-storage': '/volume/v3/own'}
 
     def _setUp(self) -> None:
         # No proxy and no password of the machine is for this server.  requests
@@ -105,8 +109,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if parts.path.startswith('/identity'):
             self._identity(body)
             return
-        # After /compute/v2.1, or /volume/v3/own.
-        start = 3 if parts.path.startswith('/compute') else 4
+        # After /compute/v2.1, /volume/v3/own, or /placement.
+        start = {'/c': 3, '/v': 4, '/p': 2}[parts.path[:2]]
         self.request_made = Request(
             self.command, '/' + '/'.join(parts.path.split('/')[start:]),
             dict(urllib.parse.parse_qsl(parts.query)), dict(self.headers),
@@ -177,10 +181,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 {'id': kind, 'type': kind, 'name': kind, 'endpoints': [
                     {'id': kind, 'interface': 'public', 'region': 'RegionOne',
                      'region_id': 'RegionOne', 'url': base + path}]}
-                for kind, path in (
-                    ('identity', '/identity/v3'),
-                    ('compute', '/compute/v2.1'),
-                    ('block-storage', '/volume/v3/own'))]}}, token=user)
+                for kind, path in self.server.loopback.services.items()
+            ]}}, token=user)
 
 
 # Trouble

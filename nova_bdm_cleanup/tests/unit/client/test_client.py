@@ -45,7 +45,8 @@ class RequestsTest(ClientCase):
         for values in ({'interface': 'internal'}, {'region_name': 'Moon'}):
             configured = self.configured(**values)
             for ask in (lambda c=configured: c.nova(Budget()).server('x'),
-                        lambda c=configured: c.cinder(Budget()).volume('x')):
+                        lambda c=configured: c.cinder(Budget()).volume('x'),
+                        lambda c=configured: c.placement(Budget()).get('/')):
                 error = self.assertRaises(errors.Refused, ask)
                 self.assertIn('--os-region-name', str(error))
         self.assertEqual([], self.cloud.requests)

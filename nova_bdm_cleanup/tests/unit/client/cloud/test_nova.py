@@ -23,8 +23,8 @@ class ServersTest(base.CloudCase):
             'OS-EXT-STS:task_state': 'rebooting'})
         self.assertEqual(ComputeServer(
             id=self.alpha, name='alpha', status='ACTIVE', project='own',
-            host='compute1', task_state='rebooting', locked=True,
-            root_device='/dev/vda', volumes=(self.disk,)),
+            host='compute1', node='compute1', task_state='rebooting',
+            locked=True, root_device='/dev/vda', volumes=(self.disk,)),
             self.nova().server(self.alpha))
 
     def test_deleted_server_has_no_record_and_no_disks(self) -> None:
