@@ -463,6 +463,11 @@ def advised(found: CloudFinding, cloud: Cloud) -> CloudFinding:
                 ('--stuck-after', policy.stuck_after, usual.stuck_after))
             if period != default))
     if found.needs_plugin and cloud.lacks_plugin(found.node):
+        if found.reason is Reason.SERVER_IN_ERROR and found.server:
+            # Nova alone starts it.
+            return dataclasses.replace(
+                found, instead=Remedy.PERSON,
+                steps=(commands.reboot(found.server),))
         return dataclasses.replace(
             found, instead=Remedy.PERSON, withheld=None, reset_by=None,
             steps=(commands.check_plugin(found.host),), explanation=(

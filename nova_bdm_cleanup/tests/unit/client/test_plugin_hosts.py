@@ -81,6 +81,14 @@ class AuditTest(PluginHostsCase):
         _, rows = self.bdm('audit')
         self.assertEqual({CHECK}, {row['Action'] for row in rows})
 
+    def test_server_in_error_is_started_by_nova_alone(self) -> None:
+        self.mend()
+        self.cloud.servers[self.alpha]['status'] = 'ERROR'
+        self.switch_off()
+        self.assertEqual(
+            ('look: openstack server reboot --hard ' + self.alpha, 'look'),
+            self.audited())
+
     def test_release_needs_no_plugin(self) -> None:
         self.mend()
         stale = self.cloud.attachment(
