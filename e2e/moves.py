@@ -85,7 +85,8 @@ class Moves(trial_mod.Trial):
 
     def plugin_files(self, pattern: str = '*') -> list[pathlib.Path]:
         return [path for host in self.compute_hosts.values()
-                for path in host.home.glob(f'state/bdm-cleanup/{pattern}')]
+                for path in host.home.glob(f'state/bdm-cleanup/{pattern}')
+                if path.is_file()]
 
     def log_lines(self) -> list[str]:
         return [line for host in self.compute_hosts.values()

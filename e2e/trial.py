@@ -419,7 +419,8 @@ class Trial(cloud_mod.Cloud):
 
     def plugin_files(self, pattern: str = '*') -> list[pathlib.Path]:
         """Return the files that the plugin keeps."""
-        return list(self.lab.nova_state.glob(f'bdm-cleanup/{pattern}'))
+        return [path for path in self.lab.nova_state.glob(
+            f'bdm-cleanup/{pattern}') if path.is_file()]
 
     def log_lines(self) -> list[str]:
         return self.logs.lines('nova-compute', 'bdm-cleanup:')
