@@ -304,8 +304,11 @@ def _cloud_finding(finding: Finding, seen: Inspection) -> CloudFinding:
     elif finding.obstacle:
         explanation += '; it is kept: ' + finding.obstacle
     if _ends_by_unshelve(finding, seen):
-        explanation += ('; the next unshelve ends it, on a host with the word '
-                        'move in [bdm_cleanup] triggers')
+        explanation += (
+            '; the next unshelve %s, on a host with the word move in '
+            '[bdm_cleanup] triggers' % (
+                'removes the mapping' if finding.reason in REMOVED
+                else 'ends it'))
     nova = ['server is %s' % server.status]
     if server.task_state:
         nova.append('task: %s' % server.task_state)

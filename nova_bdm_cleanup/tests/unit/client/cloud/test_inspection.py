@@ -400,6 +400,8 @@ class ShelvedTest(InspectionCase):
     def test_unknown_attachment_ends_with_the_next_unshelve(self) -> None:
         self.cloud.lose_attachment(self.disk)
         self.assertEqual([('volume-available', self.unshelve)], self.shown())
+        self.assertIn('the next unshelve removes the mapping',
+                      findings.findings_of(self.inspect())[0].explanation)
         self.cloud.servers[self.alpha].update(
             {'image': '', 'OS-EXT-SRV-ATTR:root_device_name': '/dev/vdb'})
         self.assertEqual([('root-volume-dangling', self.unshelve)],
