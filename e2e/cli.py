@@ -9,6 +9,7 @@ import pathlib
 import sys
 
 from e2e import (
+    aftermath,
     commands,
     faults,
     hosts,
@@ -27,7 +28,11 @@ from e2e import (
 )
 from e2e.devices import command as devices
 
-SUITES = ('scenarios', 'faults', 'commands', 'moves', 'package')
+SUITES = ('scenarios', 'faults', 'commands', 'moves', 'aftermath', 'package')
+
+#: The suites with two compute hosts.
+_TRIAL_CLASSES: dict[str, type[trial_mod.Trial]] = {
+    'moves': moves.Moves, 'aftermath': aftermath.Aftermath}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -134,6 +139,7 @@ def trials() -> dict[str, list[trial_mod.Scenario]]:
         'faults': faults.FAULTS,
         'commands': commands.COMMANDS,
         'moves': moves.MOVES + move_faults.MOVE_FAULTS,
+        'aftermath': aftermath.AFTERMATH,
         'package': package.PACKAGE,
     }
 
@@ -142,14 +148,13 @@ def _run_suite(runner: runner_mod.Runner, plugin: bool, name: str,
                suite: list[trial_mod.Scenario]) -> None:
     selected = [one for one in suite
                 if runner.is_selected(one.name) and (plugin or one.stock)]
-    is_moves = name == 'moves'
     if not selected:
         return
-    runner.trial_class = moves.Moves if is_moves else trial_mod.Trial
-    with (hosts.two_hosts(runner.stack) if is_moves
+    runner.trial_class = _TRIAL_CLASSES.get(name, trial_mod.Trial)
+    with (hosts.two_hosts(runner.stack) if name in _TRIAL_CLASSES
           else contextlib.nullcontext()):
         runner.set_up_nova_compute(plugin)
-        if name == 'commands':
+        if name in ('commands', 'aftermath'):
             trial_mod.Trial(runner.stack, plugin).client.configure()
         for one in selected:
             runner.run_trial(name, one, plugin)

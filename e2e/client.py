@@ -71,8 +71,8 @@ class Client:
 
     def openstack(self, cloud: str, *words: str) -> Answer:
         """Run ``openstack`` as the user of one of the clouds."""
-        return _answer('/usr/bin/openstack', '--os-cloud', cloud, *words,
-                       OS_CLIENT_CONFIG_FILE=str(self.clouds))
+        return answer_of('/usr/bin/openstack', '--os-cloud', cloud, *words,
+                         OS_CLIENT_CONFIG_FILE=str(self.clouds))
 
     def bdm(self, cloud: str, command: str, *words: str) -> Answer:
         """Run ``openstack bdm``; the table comes as JSON."""
@@ -80,11 +80,12 @@ class Client:
 
     def host(self, *words: str) -> Answer:
         """Run ``nova-bdm-cleanup`` with nova-compute's configuration."""
-        return _answer(HOST_COMMAND, '--config-file',
-                       str(self.lab.nova_conf), *words)
+        return answer_of(HOST_COMMAND, '--config-file',
+                         str(self.lab.nova_conf), *words)
 
 
-def _answer(*command: str, **env: str) -> Answer:
+def answer_of(*command: str, **env: str) -> Answer:
+    """Run a command of an operator to its end."""
     done = lab_mod.run(*command, check=False, env=env, timeout=600,
                        stdin=subprocess.DEVNULL)
     return Answer(done.returncode, done.stdout, done.stderr)

@@ -119,6 +119,14 @@ def mapped_volumes(server: str) -> list[str | None]:
                  'where instance_uuid = %s and deleted = 0', server)
 
 
+def mapped_attachments(server: str) -> dict[str, str]:
+    """Return the attachment that each of these mappings names, by volume."""
+    return dict(words.split() for words in query(
+        "select concat(volume_id, ' ', attachment_id) "
+        'from block_device_mapping where instance_uuid = %s and deleted = 0',
+        server))
+
+
 def mapping_deleted_at(server: str, volume: str) -> datetime.datetime | None:
     """Return when Nova soft-deleted its row of a volume, to the second."""
     rows = query(

@@ -18,6 +18,7 @@ from typing import Any
 
 from e2e import (
     api,
+    client,
     cloud,
     config,
     lab as lab_mod,
@@ -111,11 +112,23 @@ class Host:
 
     def _start(self, name: str, command: list[str],
                env: dict[str, str] | None = None) -> None:
+        self.procs.start(name, [*self._enter(), *command], env=env)
+
+    def _enter(self) -> list[str]:
+        """Return the words that run a command on the host."""
         outer = self.procs.pid(self.name)
         first, = pathlib.Path(
             f'/proc/{outer}/task/{outer}/children').read_text().split()
-        self.procs.start(name, ['nsenter', '-t', first, '-m', '-u', '-p',
-                                '--', *command], env=env)
+        return ['nsenter', '-t', first, '-m', '-u', '-p', '--']
+
+    def run(self, *command: str) -> client.Answer:
+        """Run a command that reads the configuration of nova-compute."""
+        return client.answer_of(
+            *self._enter(), *command, *self._configurations())
+
+    def _configurations(self) -> list[str]:
+        return ['--config-file', str(self.lab.nova_conf),
+                '--config-file', str(self.home / 'nova.conf')]
 
     def start_compute(self, env: dict[str, str] | None = None) -> None:
         if self.procs.is_running(self.compute):
@@ -130,8 +143,7 @@ class Host:
         """Start nova-compute, and do not wait until it serves."""
         self._start(self.compute, [
             lab_mod.PYTHON, '/usr/bin/nova-compute',
-            '--config-file', str(self.lab.nova_conf),
-            '--config-file', str(self.home / 'nova.conf')], env)
+            *self._configurations()], env)
 
     def _configure(self) -> None:
         shutil.rmtree(self.home / 'run', ignore_errors=True)

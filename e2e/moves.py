@@ -30,7 +30,7 @@ from nova_bdm_cleanup.tests.cloud import damage
 
 SOURCE, DESTINATION = lab_mod.HOSTS
 #: The names of the hosts in a description; a shelved server has none.
-_PLACES = {SOURCE: ' here', DESTINATION: ' there', None: ''}
+PLACES = {SOURCE: ' here', DESTINATION: ' there', None: ''}
 
 #: The damage to B before the server moves: one of the list of damage, or
 #: attached on another host (elsewhere) or on the same (samehost).
@@ -204,7 +204,7 @@ class Moves(trial_mod.Trial):
         """Describe a server in one line that omits the expected state."""
         state = self.state_of(server)
         host = host_of(self.show_server(server))
-        words = [f'{state.status}{_PLACES[host]}']
+        words = [f'{state.status}{PLACES[host]}']
         has = state.guest or ()
         words.append(f'guest has {" ".join(has)}' if has else 'no guest')
         if has and state.domain != has:
@@ -213,7 +213,7 @@ class Moves(trial_mod.Trial):
             words.append(f'mappings {" ".join(state.bdms)}')
         if state.attachments != tuple(f'{name}:attached' for name in has):
             words.append(f'attachments {" ".join(state.attachments)}')
-        words += [f'guest also{_PLACES[name]}'
+        words += [f'guest also{PLACES[name]}'
                   for name, other in self.compute_hosts.items()
                   if name != host and 'running' in (
                       other.virsh('domstate', server) or '')]
@@ -229,10 +229,10 @@ class Moves(trial_mod.Trial):
             held = server in consumers
             if held != (name == host):
                 words.append(('allocation left' if held else 'no allocation')
-                             + _PLACES[name])
+                             + PLACES[name])
             if status != 'VERIFY_RESIZE' and (
                     consumers - self.known_leaks - self.servers):
-                words.append(f"migration's allocation{_PLACES[name]}")
+                words.append(f"migration's allocation{PLACES[name]}")
         return words
 
     def expect_next(self, server: str) -> None:
