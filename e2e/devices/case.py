@@ -310,6 +310,11 @@ class Case:
         return self._run(lambda: self.host.detach(server, volume), server,
                          None, cleanup)
 
+    def repair(self, server: str) -> int:
+        """Repair a server whose guest goes on, in a process of its own."""
+        return self._run(lambda: self.host.repair(server), server, None,
+                         'plugin')
+
     def _run(self, operation: Callable[[], None], server: str,
              trigger: Trigger | None, cleanup: str) -> int:
         lines = len(self.host.log())

@@ -377,6 +377,8 @@ class _Neighbour:
 
     disk: Disk
     device: str = ''
+    #: The word for it in the table.
+    word: str = 'neighbour'
 
     def start(self, case: Case) -> None:
         """Start its guest, for the first time or once more."""
@@ -398,14 +400,14 @@ class _Neighbour:
             f'a write of the guest of volume {volume.letter}', 20)
         case.expect_running(self.disk.server, 1)
         found = self.disk.connected()
-        case.fact('neighbour', found)
+        case.fact(self.word, found)
         case.expect(self.device in ('/dev/' + name for name in
                                     (*found.disks, *found.maps)),
-                    f'the neighbour no longer has {self.device}')
+                    f'the {self.word} no longer has {self.device}')
         case.expect(volume.is_untouched((guests.OFFSET, mark)),
                     'another program has written to the volume')
         case.expect(storage.read_device(self.device).startswith(
-            volume.letter), 'the device of the neighbour has other data')
+            volume.letter), f'the device of the {self.word} has other data')
 
 
 @_case()
@@ -770,19 +772,19 @@ def _share_address(case: Case) -> tuple[str, _Neighbour]:
 @contextlib.contextmanager
 def _undisturbed(case: Case, neighbour: _Neighbour) -> Iterator[None]:
     """Check that a neighbour does not lose its disk, not even for a moment."""
-    server = neighbour.disk.server
+    server, word = neighbour.disk.server, neighbour.word
     neighbour.expect_writing(case)
     before = neighbour.disk.connected()
     process = case.host.libvirt.process(server)
     yield
     after = neighbour.disk.connected()
     failed = case.host.libvirt.failed_writes(server)
-    case.fact('failed writes of the neighbour', len(failed))
-    case.expect(after == before, f'the neighbour had {before}, has {after}')
+    case.fact(f'failed writes of the {word}', len(failed))
+    case.expect(after == before, f'the {word} had {before}, has {after}')
     case.expect(not failed,
-                f'{len(failed)} writes of the neighbour failed: {failed[:1]}')
+                f'{len(failed)} writes of the {word} failed: {failed[:1]}')
     case.expect(case.host.libvirt.process(server) == process,
-                'the guest of the neighbour is another process')
+                f'the {word} is another process')
     neighbour.expect_writing(case)
 
 
@@ -975,11 +977,8 @@ def migration_failed(case: Case) -> None:
     neighbour.expect_writing(case)
 
 
-@_case(disconnects=False, weight=60)
-def rollback_failed(case: Case) -> None:
-    """The rollback of a live migration has failed: the guest runs here, and
-    the mapping has the attachment and the address of the other host.
-    """
+def _fail_rollback(case: Case) -> Disk:
+    """Leave a disk as a live migration does whose rollback has failed."""
     disk = case.running()
     elsewhere = case.target()
     elsewhere.map(2, disk.volume)
@@ -991,11 +990,43 @@ def rollback_failed(case: Case) -> None:
     row.connection_info = json.dumps(compute_host.connection_info(there))
     row.save()
     _export(case, disk, 3)
+    return disk
+
+
+@_case(disconnects=False, weight=60)
+def rollback_failed(case: Case) -> None:
+    """The rollback of a live migration has failed: the guest runs here, and
+    the mapping has the attachment and the address of the other host.
+    """
+    disk = _fail_rollback(case)
     status = case.reboot_and_record(disk)
     case.expect(status == 0, f'the reboot ended with {status}')
     found = disk.connected()
     case.expect(len(found.disks) == 1, f'connected is {found}')
     _expect_back(case, disk, 'adopted')
+
+
+@_case(disconnects=False, weight=60)
+def repair_requested(case: Case) -> None:
+    """The same, and an operator requests a repair while the guest writes;
+    then the server is rebooted, stopped, and loses the disk by a detach.
+    """
+    disk = _fail_rollback(case)
+    guest = _Neighbour(disk, disk.device(), 'guest')
+    case.record('before', disk)
+    with _undisturbed(case, guest):
+        status = case.repair(disk.server)
+    case.record('after', disk)
+    case.expect(status == 0, f'the repair ended with {status}')
+    _expect_back(case, disk, 'adopted')
+    case.host.libvirt.stop(disk.server)
+    status = case.detach(disk.server, disk.volume.id)
+    case.expect(status == 0, f'the detach ended with {status}')
+    case.expect(not disk.connected(), f'still connected: {disk.connected()}')
+    case.expect(not case.host.mappings(disk.volume),
+                'the mapping is not deleted')
+    case.expect(not case.cinder.attachments_of(disk.volume.id),
+                'the attachment is not deleted')
 
 
 # -- SIGKILL between any two steps -----------------------------------------

@@ -48,9 +48,11 @@ from oslo_log import formatters, log as logging
 from oslo_privsep import priv_context
 import sqlalchemy
 
+from e2e import processes
 from e2e.devices import fakes, guests, hooks, storage, volumes
-from nova_bdm_cleanup.node import boot, options
+from nova_bdm_cleanup.node import boot, options, repairs
 from nova_bdm_cleanup.node.hooks import init_host, installation, wrapping
+from nova_bdm_cleanup.node.store import spool
 
 CONF = nova.conf.CONF
 HOST = 'compute1'
@@ -402,6 +404,15 @@ class ComputeHost:
         objects.InstanceAction.action_start(context, server, 'detach_volume')
         self._manager.detach_volume(
             context, volume, self.instance(server), row.attachment_id)
+
+    def repair(self, server: str) -> None:
+        """Carry out what "nova-bdm-cleanup repair" requests."""
+        repairs.begin(self._manager)
+        requests = spool.Spool(options.settings(CONF).store, HOST)
+        processes.wait_until(lambda: os.path.isdir(requests.path),
+                             'the spool')
+        answer = requests.ask({'server': server, 'dry_run': False})
+        assert 'findings' in answer, answer
 
     def log(self) -> list[str]:
         """Return the lines of nova-compute's log."""
