@@ -302,7 +302,7 @@ class GeneratorTestCase(aftermath.AftermathTestCase):
                 break
         return outcome
 
-    def find(self) -> dict[str, tuple[str, str]]:
+    def find(self) -> dict[str | None, tuple[str, str]]:
         """Return reason and action of the audit's findings, by volume."""
         # Only an audit of the project finds what a deleted server has left.
         where = (('--project', self.cloud.owner.project)
@@ -361,8 +361,14 @@ class GeneratorTestCase(aftermath.AftermathTestCase):
 
     # -- judging -----------------------------------------------------------
 
-    def part_found(self, before: State, volumes: set[str]) -> str:
-        """Return how much of a state the audit finds."""
+    def part_found(self, before: State, volumes: set[str | None]) -> str:
+        """Return how much of a state the audit finds.
+
+        :param volumes: of its findings; None: one is of the server, and says
+            how to start it
+        """
+        if None in volumes:
+            return 'all'
         roles = self.roles()
         damaged = {roles[name] for name in before.problems() if name in roles}
         if not damaged:
