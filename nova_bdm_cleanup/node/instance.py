@@ -218,6 +218,9 @@ class NovaInstance:
 
     def attaches(self, bdms: Sequence[facts.Bdm]
                  ) -> Mapping[str, facts.Attach]:
+        if self._trigger.mode is Mode.ARRIVE:
+            # The guest of the former host may have them.
+            return {}
         in_guest = domains.serials(
             self._manager.driver, self._instance)
         return {bdm.uuid: self._attach_of(bdm, in_guest) for bdm in bdms}

@@ -49,18 +49,28 @@ def _swaps(context: Any, server: str) -> Iterator[Any]:
 
 def attaches(context: Any, server: str, host: str,
              created_at: datetime.datetime) -> frozenset[Ending]:
-    """Return how the attaches ended that may have made a mapping.
+    """Return how the attaches ended that may have made a mapping; none: it
+    was made with the server.
 
     An action names no volume.
 
     :param host: this compute host
     :param created_at: when the mapping was made
     """
+    def distance(action: Any) -> datetime.timedelta:
+        between: datetime.timedelta = action.start_time - created_at
+        return abs(between)
+
+    near = sorted((
+        action for action in _actions(context, server)
+        if action.action in (instance_actions.ATTACH_VOLUME,
+                             instance_actions.CREATE)
+        and distance(action) <= _RECORDED_WITHIN), key=distance)
+    if near and near[0].action == instance_actions.CREATE:
+        return frozenset()
     return frozenset(
         Ending.of(_result(event, host) for event in _events(context, action))
-        for action in _actions(context, server)
-        if action.action == instance_actions.ATTACH_VOLUME
-        and abs(action.start_time - created_at) <= _RECORDED_WITHIN)
+        for action in near if action.action == instance_actions.ATTACH_VOLUME)
 
 
 def has_died(context: Any, server: str, host: str) -> bool:

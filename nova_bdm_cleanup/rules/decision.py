@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 import dataclasses
 import datetime
+import math
 from typing import Protocol
 
 from nova_bdm_cleanup.rules import (
@@ -83,6 +84,11 @@ class Sources(Protocol):
     def swaps(self) -> facts.Ending:
         """Return the worst ending of the swaps of the server's volumes."""
 
+    def last_swap(self) -> float:
+        """Return when the last of them was requested, in seconds since the
+        epoch.
+        """
+
     def witness(self) -> WitnessAnswer:
         """Return whether Cinder knows volumes that must exist."""
 
@@ -138,8 +144,11 @@ def judge(snapshot: facts.Snapshot, sources: Sources, policy: facts.Policy,
     if any(f.is_change or f.in_cinder is InCinder.MISSING
            for f in plan.findings) or any(
             m.may_be_half_swapped for m in by_uuid.values()):
+        server, swaps = sources.current(), sources.swaps()
         snapshot = dataclasses.replace(
-            snapshot, server=sources.current(), swaps=sources.swaps(),
+            snapshot, server=server, swaps=swaps,
+            last_swap=math.inf if swaps is facts.Ending.SUCCESS
+            else sources.last_swap(),
             witness=sources.witness() if needs_witness(snapshot)
             else WitnessAnswer.KNOWN)
         plan, by_uuid = decided()

@@ -11,6 +11,7 @@ from collections.abc import Container, Iterable, Mapping
 import dataclasses
 import datetime
 import enum
+import math
 from typing import NamedTuple
 
 from nova_bdm_cleanup.rules import spelling
@@ -19,6 +20,10 @@ from nova_bdm_cleanup.rules.reasons import Reason, REMOVED
 #: A target and a logical unit number behind it.  A back end gives a number
 #: that is free again to another volume.
 Address = tuple[str, str]
+
+
+#: The clocks of Nova's services may differ by so many seconds.
+_CLOCKS_DIFFER = 3600.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,6 +126,17 @@ class Bdm:
     def source(self) -> Source:
         return Source(self.addresses, self.back_end_name, self.path,
                       self.attachment_id)
+
+    def is_newer_than_swaps(self, last: float) -> bool:
+        """Tell whether the disk was connected after all swaps had begun.
+
+        A swap writes the row only at its end, if it succeeds.
+
+        :param last: when the last one was requested, in seconds since the
+            epoch
+        """
+        return self.updated_at is not None and (
+            self.updated_at.timestamp() > last + _CLOCKS_DIFFER)
 
     def has_attachment_of(self, other: Bdm | Claim) -> bool:
         """Tell whether another row has the same volume and attachment."""
@@ -474,6 +490,8 @@ class Snapshot:
     #: The worst ending of the server's volume swaps.  Nova is asked only if
     #: something would be removed.
     swaps: Ending = Ending.SUCCESS
+    #: When the last of them was requested, in seconds since the epoch.
+    last_swap: float = math.inf
     #: Nova's lock of the server is held, so that no operation on its disks is
     #: under way.
     holds_lock: bool = False

@@ -441,11 +441,17 @@ class MappingFacts:
         """Return the disk that the guest had in its place, if known."""
         return (self.world.snapshot.sources or {}).get(self.bdm.uuid)
 
+    @functools.cached_property
+    def sources(self) -> Sequence[facts.Source]:
+        """Return where this host may have the disk itself."""
+        return [self.bdm.source, *(
+            a.source for a in self.ours if self.world.is_here(a))]
+
     @property
     def had_own_disk(self) -> bool:
         """Tell whether the guest certainly had the disk itself."""
         disk = self.guest_disk
-        return (disk is not None and disk.is_same(self.bdm.source)
+        return (disk is not None and any(map(disk.is_same, self.sources))
                 and not any(disk.is_same(a.source)
                             for a in self.world.of_swaps))
 
@@ -454,15 +460,17 @@ class MappingFacts:
         """Tell whether the guest certainly had another disk."""
         disk = self.guest_disk
         return self.new_disk is not None or (
-            disk is not None and disk.is_other(self.bdm.source))
+            disk is not None and all(map(disk.is_other, self.sources)))
 
     @functools.cached_property
     def new_disk(self) -> facts.Attachment | None:
         """Return the attachment of a swap by which the guest had a disk."""
         disk = self.guest_disk
-        if disk is None or disk.is_same(self.bdm.source):
+        if disk is None or any(map(disk.is_same, self.sources)):
             return None
-        found = [a for a in self.world.of_swaps if disk.is_same(a.source)]
+        # Each host has its own numbers of units.
+        found = [a for a in self.world.of_swaps if disk.is_same(a.source)
+                 and not self.world.is_elsewhere(a)]
         return found[0] if len(found) == 1 else None
 
     @property
@@ -482,7 +490,8 @@ class MappingFacts:
         do not know what the guest has, and which swaps are over.
         """
         seen = self.world.snapshot
-        return self.may_be_half_swapped and (
+        return self.may_be_half_swapped and not (
+            self.bdm.is_newer_than_swaps(seen.last_swap)) and (
             seen.swaps in (facts.Ending.FAILURE, facts.Ending.UNKNOWN)
             and (seen.holds_lock or seen.sources is not None)
             or seen.swaps is facts.Ending.NONE and seen.holds_lock and (

@@ -8,7 +8,7 @@ import datetime
 import functools
 import operator
 
-from nova_bdm_cleanup.rules import facts
+from nova_bdm_cleanup.rules import facts, spelling
 
 #: In any other state (deleting, retyping, backing-up, an unknown word, ...)
 #: Cinder is busy with the volume or lost control of it: hands off.
@@ -114,11 +114,26 @@ class World:
                      and a.id not in self.foreign
                      and a.server_id == self.server.uuid)
 
+    def is_here(self, attachment: facts.Attachment) -> bool:
+        """Tell whether Cinder says that it connects this host."""
+        host = self.volume(attachment.volume_id).host_of(attachment.id)
+        return host is not None and spelling.is_same_host(
+            host, self.server.host)
+
+    def is_elsewhere(self, attachment: facts.Attachment) -> bool:
+        """Tell whether Cinder says that it connects another host.
+
+        Of one that is not ``attached`` it says nothing.
+        """
+        host = self.volume(attachment.volume_id).host_of(attachment.id)
+        return host is not None and not spelling.is_same_host(
+            host, self.server.host)
+
     @property
     def may_have_swapped(self) -> bool:
         """Tell whether a swap that failed may have left an attachment."""
-        return self.snapshot.swaps is facts.Ending.FAILURE and any(
-            a.id not in self.foreign for a in self.unaccounted)
+        return (self.snapshot.swaps is facts.Ending.FAILURE
+                and bool(self.of_swaps))
 
 
 def _order_of_acting(bdm: facts.Bdm) -> tuple[bool, str, str]:

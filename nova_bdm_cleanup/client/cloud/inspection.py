@@ -16,6 +16,7 @@ import dataclasses
 import datetime
 import enum
 import functools
+import math
 from typing import Callable
 
 from nova_bdm_cleanup import rules
@@ -327,6 +328,10 @@ class _CommandSources:
         return (facts.Ending.SUCCESS if self.server.is_locked
                 else self.nova.swaps(self.server.uuid))
 
+    def last_swap(self) -> float:
+        # Nor does the API show when a mapping was changed.
+        return math.inf
+
     def witness(self) -> facts.WitnessAnswer:
         return self.volumes.answer()
 
@@ -416,7 +421,8 @@ CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
         lambda c: c.finding.is_of_server and c.server.has_failed,
         Shown(Reason.SERVER_IN_ERROR),
         'an operation on the server has failed, and has left it in ERROR; a '
-        'hard reboot starts it'),
+        'hard reboot starts it. If its guest runs, only the state is wrong: '
+        'openstack server set --state active {it.server.id}'),
 
     # Without the plugin on its host.
     Row('is of a server with a task state, where nothing has changed for '

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
 import datetime
+import math
 import time
 from typing import Any, Callable, TypeVar
 
@@ -209,6 +210,8 @@ class Cleaner:
         with contextlib.suppress(Exception):
             if left and self.instance.swaps() is facts.Ending.SUCCESS:
                 return
+            since = self.instance.last_swap() if left else 0.0
+            left = [bdm for bdm in left if not bdm.is_newer_than_swaps(since)]
         for bdm in left:
             source = had[bdm.uuid]
             yield Finding(
@@ -719,6 +722,13 @@ class _LookSources:
         except Exception as exc:
             self.failure = exc
             return facts.Ending.UNKNOWN
+
+    def last_swap(self) -> float:
+        try:
+            return self.cleaner.instance.last_swap()
+        except Exception as exc:
+            self.failure = exc
+            return math.inf
 
     def witness(self) -> WitnessAnswer:
         return self.cleaner._timed(lambda: self.cleaner.cinder.witness(

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+
 import fixtures
 from nova import objects
 from nova.virt.libvirt import guest as libvirt_guest
@@ -72,7 +74,12 @@ class AdoptionTestCase(aftermath.AftermathTestCase):
         for volume in adopted:
             self.assertIn(
                 f'bdm_cleanup adopted volume {volume} (half-moved)', events)
-        self.assertEqual({}, self.run_audit(*NO_WAITING, server=self.server))
+        self.check_disks_of_audit()
+
+    def check_disks_of_audit(self) -> None:
+        """Check that the audit has no finding of a disk."""
+        self.assertEqual(set(), {*self.run_audit(
+            *NO_WAITING, server=self.server)} - {None})
 
     def check_disks(self) -> None:
         """Check that the guest runs with all disks; Nova itself may have set
@@ -93,6 +100,41 @@ class AdoptionTestCase(aftermath.AftermathTestCase):
         finding, = (f for f in plan.findings if f.volume_id == self.data)
         return {answer.party: answer.words for answer in finding.parties
                 if not answer.agrees}
+
+
+class OldSwapTest(AdoptionTestCase):
+    """A swap of any volume has failed long ago, and was rolled back."""
+
+    def setUp(self):
+        super().setUp()
+        self.leave_damaged(*FAILED_ROLLBACK)
+        context = self.cloud.nova.context()
+        context.request_id = 'req-of-a-swap-long-ago'
+        objects.InstanceAction.action_start(
+            context, self.server.id, 'swap_volume', want_result=False)
+        objects.InstanceActionEvent.event_start(
+            context, self.server.id, 'compute_swap_volume',
+            want_result=False, host=HERE)
+        objects.InstanceActionEvent.event_finish_with_failure(
+            context, self.server.id, 'compute_swap_volume',
+            exc_val='injected', exc_tb='', want_result=False)
+
+    def test_hard_reboot_keeps_the_disks(self):
+        # The back end has given the other host other units.
+        for volume in (self.server.root, self.data):
+            row = self.cloud.row(self.server, volume)
+            info = json.loads(row.connection_info)
+            info['data']['target_lun'] = 7
+            self.cloud.change_row(self.server, volume,
+                                  connection_info=json.dumps(info))
+            self.cloud.cinder.change_connection(
+                row.attachment_id, {'target_lun': 7})
+        self.cloud.reboot(self.server)
+        self.assert_all_healthy()
+
+    def test_repair_adopts(self):
+        self.adopt()
+        self.check_adopted(self.server.root, self.data)
 
 
 class AdoptionTest(AdoptionTestCase):
@@ -177,7 +219,7 @@ class AdoptionTest(AdoptionTestCase):
         self.start_recording()
         self.adopt()
         self.check_disks()
-        self.assertEqual({}, self.run_audit(*NO_WAITING, server=self.server))
+        self.check_disks_of_audit()
 
     def test_crash_before_row_is_ended_by_next_run(self):
         self.leave_damaged(*FAILED_ROLLBACK)
@@ -266,7 +308,7 @@ class ClaimedTest(AdoptionTestCase):
         self.assertEqual('migrating', self.state().task_state)
         self.cloud.restart_compute(HERE)
         self.wait_until(lambda: not self.state().problems())
-        self.assertEqual({}, self.run_audit(*NO_WAITING, server=self.server))
+        self.check_disks_of_audit()
 
     def test_task_state_that_was_reset_ends_it(self):
         def reset():

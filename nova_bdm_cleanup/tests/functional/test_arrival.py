@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import uuid
 
+import fixtures
 from nova import objects
 
+from nova_bdm_cleanup.node import devices
 from nova_bdm_cleanup.tests.cloud import identity, proxy, recorder
-from nova_bdm_cleanup.tests.functional import moving
+from nova_bdm_cleanup.tests.cloud.faults import DEAD_BEFORE, Fault, SAVE
+from nova_bdm_cleanup.tests.functional import aftermath, moving
 from nova_bdm_cleanup.tests.functional.moving import HERE, THERE
 
 #: A host that does not exist.
@@ -264,3 +267,23 @@ class EvacuationTest(ArrivalTestCase):
             self.server, self.data, host=ELSEWHERE)
         self.evacuate(self.server)
         self.assertIn(there, self.ids(self.data))
+
+
+class DiedInAttachTest(aftermath.AftermathTestCase):
+    """Only the former host knows what its guest has."""
+
+    def test_volume_of_the_guest_of_the_former_host_stays(self):
+        self.leave_damaged('attach', Fault(DEAD_BEFORE, 2, '', SAVE))
+        self.assertEqual(('here',), self.damaged.disks['other'].guests)
+        # The tests have one kernel for all hosts; the new host has its own.
+        at = devices.devices_at
+        self.useFixture(fixtures.MockPatchObject(
+            devices, 'devices_at', lambda addresses: frozenset(
+                name for name in at(addresses)
+                if not name.endswith('@' + HERE))))
+        self.evacuate(self.server)
+        other = self.state().disks['other']
+        # The former host may be alive, and only its network be down.
+        self.assertIn('here', other.guests)
+        self.assertNotEqual('available', other.volume, other)
+        self.assertIsNotNone(other.row, other)

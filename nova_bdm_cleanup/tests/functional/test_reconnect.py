@@ -8,6 +8,7 @@ import uuid
 
 import fixtures
 from nova import objects
+from oslo_utils import timeutils
 
 from nova_bdm_cleanup.node import devices
 from nova_bdm_cleanup.tests.cloud import fixture, recorder
@@ -209,6 +210,28 @@ class NeverAttachedTest(scenario.TwoDisks):
         self.assert_event(view, 'bdm_cleanup removed volume %s '
                           '(never-attached)' % volume)
         self.assert_healthy(view, *self.server.volumes)
+
+    def test_attach_of_another_volume_does_not_count(self):
+        """It failed in the first minute of a server with this disk."""
+        create, = objects.InstanceActionList.get_by_instance_uuid(
+            self.cloud.nova.context(), self.server.id)
+        row = self.cloud.row(self.server, self.lost)
+        self.age_mapping(row, timeutils.utcnow(True) - create.start_time)
+        self.record_attach(self.server)
+        self.cloud.restart_compute()
+        # "nova-manage volume_attachment refresh" has ended half way.
+        former, = self.cloud.attachments(self.lost)
+        new = self.cloud.create_attachment(
+            self.server, self.lost, connected=False)
+        self.cloud.change_row(self.server, self.lost, attachment_id=new,
+                              connection_info=None)
+        self.cloud._cinder_nova.attachments.delete(former.id)
+        self.cloud.nova.connected[self.server.host].pop(self.lost, None)
+        # Nova starts the guest without it.
+        self.reboot(self.server)
+        view = self.reboot(self.server)
+        self.assertIsNotNone(view.block_device(self.lost))
+        self.assertEqual([], self.log_lines(self.server, 'removed'))
 
     def connect(self, volume):
         """Have Cinder connect it for the attach; its answer is lost."""

@@ -590,6 +590,15 @@ class Manager:
                 self._init_instance(
                     self._context, Instance(self._world, server))
 
+    # Only Placement hears of these, which is not in the model.
+
+    def _update_available_resource_for_node(
+            self, context: Any, nodename: str, startup: bool = False) -> None:
+        raise NotImplementedError
+
+    def cleanup_host(self) -> None:
+        raise NotImplementedError
+
     def _init_instance(self, context: Any, instance: Any) -> None:
         if instance.vm_state == vm_states.ERROR:
             return

@@ -167,6 +167,9 @@ class Sources:
         self.asked.append('swaps')
         return self.seen.swaps
 
+    def last_swap(self) -> float:
+        return self.seen.last_swap
+
     def witness(self) -> facts.WitnessAnswer:
         self.asked.append('witness')
         return self.seen.witness

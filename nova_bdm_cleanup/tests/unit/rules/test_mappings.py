@@ -9,7 +9,7 @@ from typing import Any
 
 import testscenarios
 
-from nova_bdm_cleanup.rules import disks, facts, mappings, table
+from nova_bdm_cleanup.rules import decision, disks, facts, mappings, table
 from nova_bdm_cleanup.rules.facts import Action, Attach, Guest, InGuest, Policy
 from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.rules.world import World
@@ -1145,6 +1145,46 @@ class PlaceTest(base.TestCase):
             self.assertEqual(expected, make.reasons_in(decide(
                 half(SECOND, guest_is_here=True,
                      left_out=frozenset(left_out)))))
+
+
+class OtherHostsUnitTest(base.TestCase):
+    """Each host has its own numbers of units."""
+
+    def test_mapping_takes_no_volume_by_the_unit_of_another_host(self) -> None:
+        """A live migration, and its roll back, have failed.
+
+        A member of the project can make any attachment of volume 2.
+        """
+        unit_here = frozenset([('target', '1')])
+        unit_there = frozenset([('target', '7')])
+        here, there = (
+            make.attachment(id='here', addresses=unit_here),
+            make.attachment(id='there', addresses=unit_there))
+        other = make.attachment(
+            id='other', volume_id='volume-2', addresses=unit_here)
+
+        def of(host: str, attachment: facts.Attachment
+               ) -> facts.AttachedServer:
+            return facts.AttachedServer(
+                make.SERVER, attachment.id, host=host)
+
+        look = dataclasses.replace(
+            make.snapshot(
+                [make.root(), make.bdm(
+                    attachment_id='there', addresses=unit_there)],
+                [make.volume(attached_to=(
+                    of(make.HOST, here), of(make.OTHER_HOST, there))),
+                 make.volume(id='volume-2', attached_to=(
+                     of(make.OTHER_HOST, other),))],
+                [here, there, other], swaps=facts.Ending.FAILURE),
+            holds_lock=True, guest_is_here=True,
+            # The guest has volume 1, as always.
+            sources={'bdm-1': facts.Source(unit_here, path='/dev/sdb')})
+        finding, = (
+            f for f in decision.decide(look, Policy(), make.NOW).findings
+            if f.volume_id == 'volume-1')
+        self.assertEqual((Reason.HALF_MOVED, None),
+                         (finding.reason, finding.swapped_to))
 
 
 class CoverageTest(base.TestCase):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+import dataclasses
 from typing import Any
 
 from nova_bdm_cleanup.rules import facts
@@ -134,13 +135,18 @@ class IsMovingTest(base.TestCase):
 class MayHaveSwappedTest(base.TestCase):
 
     def test_a_failed_swap_may_have_left_an_attachment(self) -> None:
-        own, other = make.attachment(), make.attachment(id='attachment-9')
+        own = make.attachment()
+        other = make.attachment(id='attachment-9', volume_id='volume-9')
         for volume, attachments, expected in (
-                (make.volume(), [own], False),
-                (make.volume(), [own, other], True),
-                (FOREIGN, [own, other], False)):
+                (make.volume(id='volume-9'), [own], False),
+                (make.volume(id='volume-9'), [own, other], True),
+                # A swap connects another volume.
+                (make.volume(id='volume-9'), [own, dataclasses.replace(
+                    other, volume_id=own.volume_id)], False),
+                (dataclasses.replace(FOREIGN, id='volume-9'), [own, other],
+                 False)):
             self.assertIs(expected, world(
-                [make.bdm()], [volume], attachments,
+                [make.bdm()], [make.volume(), volume], attachments,
                 swaps=facts.Ending.FAILURE).may_have_swapped)
 
     def test_another_swap_has_left_nothing(self) -> None:

@@ -1593,7 +1593,7 @@ class SwapTest(CleanerTestCase):
             self.clean(world)
             # Without the last one, nothing tells later what the guest had.
             steps = [what for what in world.timeline if what[0] not in (
-                'look', 'server', 'swaps', 'journal-begin')]
+                'look', 'server', 'swaps', 'last-swap', 'journal-begin')]
             begun = steps.index(('bdms',))
             for number, step in enumerate(steps):
                 self.fail_and_reboot(had, step, check, has_domain=True)
@@ -1624,6 +1624,26 @@ class SwapTest(CleanerTestCase):
             left_out = self.clean(world)
         self.assertEqual(frozenset(), left_out, step)
         check(world)
+
+    def test_disk_that_was_connected_after_the_swap_is_given(self):
+        """``nova-manage volume_attachment refresh`` of a server that is off.
+
+        Its domain, which Nova defines again at the start, has the former
+        address.
+        """
+        for trigger, silent in itertools.product(
+                (triggers.HARD_REBOOT, triggers.START), (False, True)):
+            world = world_of(
+                [disk(1, updated_at=make.ago(60))], [volume(1)], [record(1)],
+                is_here=True, swaps=facts.Ending.FAILURE)
+            if silent:
+                world.failing = {'look': errors.Unreachable('silent')}
+            world.running = False
+            world.last_swap = make.ago(100 * 86400).timestamp()
+            world.sources = {'bdm-1': facts.Source(
+                make.addresses('former'), path='/dev/disk/by-path/x')}
+            self.assertEqual(frozenset(), self.clean(world, trigger))
+            self.assertEqual([], self.lines(reason='swap-interrupted'))
 
     def test_journal_does_not_count_after_another_swap(self):
         world = swapped(failing={'disconnect': RuntimeError('injected')})
