@@ -393,9 +393,10 @@ class PrintedActionsTest(StuckTestCase):
         """Build a state for each reason that a command resolves."""
         tried = set()
         for build in (self.build_clean, self.build_reconnect,
-                      self.build_release, self.build_look, self.build_wait):
-            #: A volume by reason; it may be one of several.
-            self.built: dict[str, str] = {}
+                      self.build_in_error, self.build_release,
+                      self.build_look, self.build_wait):
+            #: A volume by reason; it may be one of several, or none.
+            self.built: dict[str, str | None] = {}
             build()
             tried.update(self.built)
         self.assertEqual(set(), {
@@ -452,6 +453,16 @@ class PrintedActionsTest(StuckTestCase):
         self.run_action(action)
         self.assert_healthy(self.look(server), *server.volumes)
         self.assertEqual({}, self.run_audit(*NO_WAITING))
+
+    def build_in_error(self) -> None:
+        server = self.create_server(scenario.BOOT_DISK)
+        self.cloud.act(server, {'os-resetState': {'state': 'error'}},
+                       by=self.cloud.admin)
+        self.built['server-in-error'] = None
+        action, = self.actions().values()
+        self.run_action(action)
+        self.assertEqual('ACTIVE', self.look(server).status)
+        self.assertEqual({}, self.run_audit())
 
     def test_printed_command_ends_an_attach_that_died(self):
         """The audit shows another reason than the node finds."""
