@@ -8,6 +8,7 @@ server for as long as a repair needs, which no periodic task may do.
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
+import os
 import threading
 import time
 from typing import Any
@@ -87,7 +88,9 @@ class Repairer:
         :raises StoreError: when the spool cannot be used
         """
         spool = Spool(options.settings(CONF).store, self._manager.host)
-        if self._spool is None or spool.path != self._spool.path:
+        if (self._spool is None or spool.path != self._spool.path
+                # Somebody has removed it.
+                or not os.path.isdir(spool.path)):
             spool.make()
             self._spool = spool
         for request in spool.requests(time.time()):

@@ -158,3 +158,7 @@ class RepairTest(test_adoption.AdoptionTestCase):
         os.chmod(path, 0o700)
         self.assertEqual(ExitCode.NOTHING, self.repair(
             '--dry-run', server.id)[0])
+        # It is made again.
+        os.rmdir(path)
+        self.assertEqual(ExitCode.NOTHING, self.repair(
+            '--dry-run', server.id)[0])
