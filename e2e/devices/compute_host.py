@@ -407,8 +407,11 @@ class ComputeHost:
 
     def repair(self, server: str) -> None:
         """Carry out what "nova-bdm-cleanup repair" requests."""
+        store = options.settings(CONF).store
+        # The start of nova-compute has made it.
+        os.makedirs(os.path.dirname(store), mode=0o700, exist_ok=True)
         repairs.begin(self._manager)
-        requests = spool.Spool(options.settings(CONF).store, HOST)
+        requests = spool.Spool(store, HOST)
         processes.wait_until(lambda: os.path.isdir(requests.path),
                              'the spool')
         answer = requests.ask({'server': server, 'dry_run': False})
