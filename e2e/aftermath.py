@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What failures of Nova leave, ended as an operator would end it.
+"""States that failures of Nova leave, ended as an operator does it.
 
 An operation fails in Cinder, or with its nova-compute.  Then the audit finds
 what it has left, and exactly the commands that it prints are run, until it
-finds nothing.  At the end the server runs with all of its disks; Nova and
+finds nothing.  At the end the server runs with all disks; Nova and
 Cinder agree on one attachment for each; and a hard reboot changes nothing.
 """
 

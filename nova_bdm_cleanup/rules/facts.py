@@ -22,7 +22,7 @@ from nova_bdm_cleanup.rules.reasons import Reason, REMOVED
 Address = tuple[str, str]
 
 
-#: The clocks of Nova's services may differ by so many seconds.
+#: Seconds by which the clocks of Nova's services may differ.
 _CLOCKS_DIFFER = 3600.0
 
 

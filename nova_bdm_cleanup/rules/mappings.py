@@ -444,8 +444,7 @@ class MappingFacts:
     @functools.cached_property
     def sources(self) -> Sequence[facts.Source]:
         """Return where this host may have the disk itself."""
-        return [self.bdm.source, *(
-            a.source for a in self.ours if self.world.is_here(a))]
+        return [self.bdm.source, *(a.source for a in self.attached_here)]
 
     @property
     def had_own_disk(self) -> bool:

@@ -114,12 +114,6 @@ class World:
                      and a.id not in self.foreign
                      and a.server_id == self.server.uuid)
 
-    def is_here(self, attachment: facts.Attachment) -> bool:
-        """Tell whether Cinder says that it connects this host."""
-        host = self.volume(attachment.volume_id).host_of(attachment.id)
-        return host is not None and spelling.is_same_host(
-            host, self.server.host)
-
     def is_elsewhere(self, attachment: facts.Attachment) -> bool:
         """Tell whether Cinder says that it connects another host.
 

@@ -125,7 +125,7 @@ class ComputeServer:
 
     @property
     def is_host_down(self) -> bool:
-        """Return whether nova-compute of its host certainly does nothing."""
+        """Return whether Nova says that nova-compute of its host is down."""
         return self.host_status in _NOT_UP
 
     @property

@@ -33,7 +33,7 @@ def show_mode(call: NovaCall) -> None:
 
     Nova has just told Placement about the compute node, and knows its traits.
     It does so at its start and every minute; so this also follows a reload,
-    and repeats what has failed.
+    and tries again after a failure.
     """
     manager, node = call.manager, call.arguments['nodename']
     tree = manager.rt.provider_tree

@@ -6,6 +6,8 @@ One case of each kind.  ``tests/aftermath`` has all of them.
 
 from __future__ import annotations
 
+from typing import Any
+
 from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.cloud.faults import (
     CALL,
@@ -133,10 +135,7 @@ class AftermathTest(aftermath.AftermathTestCase):
 
     def test_printed_commands_end_rebuild_that_deleted_the_root_disk(self):
         self.leave_damaged('rebuild-image', Fault(REFUSED, 5))
-        action, = {action for _, action in self.audit().values()}
-        self.assertTrue(action.startswith('openstack bdm clean '), action)
-        code, rows = self.bdm('clean', *action.split()[3:], '--yes')
-        self.assertEqual(ExitCode.PARTLY, code, rows)
+        self.clean_as_printed(ExitCode.PARTLY)
         self.assertEqual({None: (
             'server-in-error',
             f'look: openstack server rebuild {self.server.id}')},
@@ -169,13 +168,9 @@ class AftermathTest(aftermath.AftermathTestCase):
         self.assertEqual('resize_finish', self.damaged.task_state)
         found = self.audit()
         self.assertEqual({None, self.server.root, self.data}, set(found))
-        action, = {action for _, action in found.values()}
-        self.assertTrue(action.startswith(
-            'openstack bdm clean --reset-state '), action)
-        code, rows = self.bdm('clean', *action.split()[3:], '--yes')
-        self.assertEqual(
-            (ExitCode.OK, {'done', 'reconnected'}),
-            (code, {row['Result'] for row in rows}), rows)
+        self.assertEqual({'done', 'reconnected'}, {
+            row['Result'] for row in self.clean_as_printed(
+                options='--reset-state ')})
         self.check_healthy()
 
     def test_printed_steps_end_what_may_be_interrupted(self):
@@ -254,12 +249,18 @@ class AftermathTest(aftermath.AftermathTestCase):
         self.clean_as_printed()
         self.check_healthy(free=('data',))
 
-    def clean_as_printed(self) -> None:
-        """Run the reboot that the audit prints."""
+    def clean_as_printed(self, expected: ExitCode = ExitCode.OK,
+                         options: str = '') -> Any:
+        """Run the reboot that the audit prints; return the results.
+
+        :param options: of the command, before the server
+        """
         action, = {action for _, action in self.audit().values()}
-        self.assertTrue(action.startswith('openstack bdm clean '), action)
+        self.assertTrue(action.startswith(
+            f'openstack bdm clean {options}{self.server.id}'), action)
         code, rows = self.bdm('clean', *action.split()[3:], '--yes')
-        self.assertEqual(ExitCode.OK, code, rows)
+        self.assertEqual(expected, code, rows)
+        return rows
 
     def test_printed_commands_end_swap_that_never_connected(self):
         self.leave_damaged('swap', Fault(LOST, 1, _CREATE))

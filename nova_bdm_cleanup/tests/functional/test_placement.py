@@ -106,7 +106,7 @@ class TraitTest(scenario.ScenarioTestCase):
         self.assertEqual({ENFORCE}, self.ours())
 
     def test_stop_removes_the_trait(self) -> None:
-        """Whatever the next nova-compute is, the trait says the truth."""
+        """The next nova-compute may be without the plugin."""
         self.cloud.restart_compute()
         self.set_traits({*self.traits(), FOREIGN})
         self.cloud.restart_compute_without_plugin()
