@@ -291,7 +291,7 @@ class AuditBdm(output.BdmCommand):
 def _is_shown(finding: CloudFinding, reasons: Sequence[str]) -> bool:
     if reasons:
         return str(finding.reason) in reasons
-    return not finding.reason.passes
+    return not finding.passes
 
 
 def _summed_up(findings: Sequence[CloudFinding], found: Iterable[CloudFinding],

@@ -52,8 +52,9 @@ class ShowBdm(output.BdmCommand):
         self.note('Server %s (%s): %s, host %s, project %s', seen.server.id,
                   seen.server.name, seen.server.status,
                   seen.server.host or '-', seen.server.project or '-')
-        if seen.not_connected or any(
-                not f.reason.passes for f in seen.findings):
+        found = [findings.advised(each, cloud)
+                 for each in findings.findings_of(seen)]
+        if seen.not_connected or not all(each.passes for each in found):
             self.exit_code = ExitCode.FINDINGS
         lacks_plugin = (self.exit_code is ExitCode.FINDINGS
                         and cloud.lacks_plugin(seen.server.node))
@@ -61,8 +62,7 @@ class ShowBdm(output.BdmCommand):
             self.note('%s', findings.WITHOUT_PLUGIN % seen.server.host)
         last, reasons = (cloud.nova.not_connected(server.id)
                          if any(f.bdm for f in seen.findings) else ('', {}))
-        actions = (_action(findings.advised(found, cloud))
-                   for found in findings.findings_of(seen))
+        actions = map(_action, found)
         disks = [
             ShownDisk(f, seen, 'none' if f.reason is Reason.HEALTHY
                       else next(actions), _not_given(f, last, reasons),

@@ -258,6 +258,11 @@ class Volume:
         """
         return self.migration_status not in _SETTLED
 
+    @property
+    def is_out_of_order(self) -> bool:
+        """Tell whether Cinder never ends its state by itself."""
+        return self.status.startswith('error') or self.status == 'maintenance'
+
     def is_foreign_to(self, project: str | None) -> bool:
         """Tell whether it certainly belongs to another project."""
         return (self.project is not None and project is not None

@@ -30,6 +30,10 @@ def set_error(server: str) -> str:
     return 'openstack server set --state error %s' % server
 
 
+def set_in_use(volume: str) -> str:
+    return 'openstack volume set --state in-use %s' % volume
+
+
 def explain(reason: str) -> str:
     return 'openstack bdm explain %s' % reason
 

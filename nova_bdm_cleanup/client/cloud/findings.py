@@ -156,6 +156,11 @@ class CloudFinding:
         return self.reason.remedy or Remedy.PERSON
 
     @property
+    def passes(self) -> bool:
+        """Return whether it usually passes by itself."""
+        return self.reason.passes and self.remedy is Remedy.WAIT
+
+    @property
     def is_for_reboot(self) -> bool:
         """Return whether a hard reboot resolves it, even if less would do."""
         return self.withheld is None and not self.may_be_root and (
@@ -193,7 +198,7 @@ class CloudFinding:
         """
         return (self.remedy is Remedy.PERSON and not self.is_for_reboot
                 and not self.is_attachment_over_limit
-                and self.reason not in ENDED_HALF_WAY)
+                and self.reason not in (*ENDED_HALF_WAY, Reason.VOLUME_BUSY))
 
     @property
     def action(self) -> Instruction:
@@ -359,6 +364,11 @@ def _steps(finding: Finding, seen: Inspection,
         return rebuild
     if _ends_by_unshelve(finding, seen):
         return (commands.unshelve(server.id),)
+    if finding in seen.of_status:
+        return (commands.set_in_use(finding.volume_id or ''),
+                *((commands.clean(server.id),) if finding.is_removal else ()))
+    if finding.reason is Reason.VOLUME_BUSY:
+        return (commands.explain(finding.reason),)
     if finding.reason is Reason.ROOT_VOLUME_DANGLING and (
             volume is None or volume.status != 'available'):
         # There is no volume to return to it.
@@ -417,14 +427,14 @@ def _instead(finding: Finding, seen: Inspection) -> Remedy | None:
         return Remedy.PERSON
     if finding.reason is Reason.DUPLICATE_MAPPING and not finding.is_removal:
         return Remedy.PERSON
-    if finding.reason is Reason.STUCK:
-        records = {a.status for a in seen.attachments.values()
-                   if a.volume_id == finding.volume_id
-                   and a.server_id == seen.server.id}
-        if records <= {'reserved'}:
-            # An attach or a move: only a person knows which.
-            return Remedy.PERSON
-    return None
+    volume = seen.volumes.get(finding.volume_id or '')
+    if finding.reason is Reason.STUCK and (
+            volume is None or volume.status != 'detaching'):
+        # An attach or a move: only a person knows which.
+        return Remedy.PERSON
+    if finding.reason is Reason.VOLUME_BUSY:
+        return Remedy.PERSON if volume and volume.is_out_of_order else None
+    return Remedy.PERSON if finding in seen.of_status else None
 
 
 def sides_of(nova: Sequence[str], volume: Volume | None,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 
 from nova_bdm_cleanup.client.cloud import commands
+from nova_bdm_cleanup.client.cloud.findings import CloudFinding
 from nova_bdm_cleanup.client.cloud.held_volumes import (
     Call,
     HeldVolume,
@@ -20,7 +21,7 @@ from nova_bdm_cleanup.client.cloud.held_volumes import (
 from nova_bdm_cleanup.client.cloud.nova import ComputeServer
 from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.facts import Attachment
-from nova_bdm_cleanup.rules.reasons import Reason
+from nova_bdm_cleanup.rules.reasons import Remedy
 from nova_bdm_cleanup.rules.table import Row, Table
 
 
@@ -41,8 +42,21 @@ class HeldAttachment(HeldVolume):
         return self.holder.server
 
     @property
-    def is_attached(self) -> bool:
-        return self.attachment.status == 'attached'
+    def finding(self) -> CloudFinding | None:
+        """Return what an audit finds about it; None: nothing.
+
+        It may be about the mapping of the volume, which names no attachment
+        that exists.
+        """
+        return self._finding_of(self.attachment)
+
+    def _finding_of(self, attachment: Attachment) -> CloudFinding | None:
+        found = self.holders.get(attachment.server_id or '', Holder()).findings
+        known = {a.id for a in self.attachments}
+        return next((f for f in found if f.attachment == attachment.id), None
+                    ) or next((
+                        f for f in found if f.volume == self.volume.id
+                        and f.attachment not in known), None)
 
     @property
     def operator_says_unconnected(self) -> bool:
@@ -63,94 +77,27 @@ class HeldAttachment(HeldVolume):
         return self.server is not None and self.server.id in self.claimed_by
 
     @property
-    def unshelved_has_mapping(self) -> bool:
-        """Return whether the server has a mapping and is not shelved."""
-        return (self.server is not None and self.server_has_mapping
-                and not self.server.is_shelved)
-
-    @property
-    def is_half_attached(self) -> bool:
-        return self.unshelved_has_mapping and not self.is_attached
-
-    @property
-    def is_out_of_step(self) -> bool:
-        """Return whether only the volume's state is wrong."""
-        return (self.unshelved_has_mapping and self.is_attached
-                and self.volume.status in ('attaching', 'reserved'))
-
-    @property
-    def is_unfinished(self) -> bool:
-        """Return whether an attach reached the host but was not completed.
-
-        The mapping names the attachment.
-        """
-        disk = self.holder.disk
-        return (self.is_half_attached and self.attachment.connected
-                and disk is not None
-                and disk.attachment_id == self.attachment.id
-                and not self.unfinished_neighbours)
-
-    @property
-    def other_attached(self) -> bool:
-        """Return whether another attachment attaches it to the server."""
-        return any(other.server_id == self.attachment.server_id
-                   and other.status == 'attached'
-                   for other in self.neighbours)
-
-    @property
-    def is_surplus(self) -> bool:
-        """Return whether it is stale beside the one that the server uses,
-        and its deletion touches no device that the guest has.
-        """
-        holder = self.holder
-        return (self.unshelved_has_mapping and self.other_attached
-                and (self.attachment.only_reserves
-                     and self.attachment.id in holder.stale
-                     or self.attachment.id in holder.of_other_hosts)
-                and not self.unfinished_neighbours)
-
-    @property
-    def use_of_surplus(self) -> str:
-        return ('only reserves the volume' if self.attachment.only_reserves
-                else 'connects host %s, while no migration of the server is '
-                'open' % self.host)
-
-    @property
-    def is_unsaved(self) -> bool:
-        """Return whether a move made it and did not save it in the mapping.
-
-        The one that the mapping names is deleted.
-        """
-        disk = self.holder.disk
-        return (self.is_half_attached and self.attachment.only_reserves
-                and disk is not None and disk.attachment_id is not None
-                and disk.attachment_id not in [a.id for a in self.attachments])
+    def is_for_release(self) -> bool:
+        """Return whether an audit of its server advises to release it."""
+        return _is_to_release(self.finding)
 
     @property
     def is_being_detached(self) -> bool:
-        return self.volume.status == 'detaching' and self.is_attached
-
-    @property
-    def was_connected(self) -> bool:
-        """Return whether a host may have the volume open.
-
-        A connector from the operator says that its host was given access.
-        """
-        return bool(
-            self.connector.host or self.attachment.connected
-            or self.attachment.is_legacy and (
-                self.host is not None or not self.operator_says_unconnected))
+        return (self.volume.status == 'detaching'
+                and self.attachment.status == 'attached')
 
     @property
     def unfinished_neighbours(self) -> list[Attachment]:
         """Return other attachments whose operation the call would disturb.
 
         Cinder would compute the volume's state while they are in progress.
-        Attachments to servers that Nova does not know do not count.
+        Those to release, and those to servers that Nova does not know, do not
+        count.
         """
         gone = {s for s, h in self.holders.items() if h.server is None}
         return [a for a in self.neighbours
-                if a.status != 'attached' and a.server_id not in gone]
+                if a.status != 'attached' and a.server_id not in gone
+                and not _is_to_release(self._finding_of(a))]
 
     @property
     def other_claims(self) -> list[str]:
@@ -178,7 +125,11 @@ class HeldAttachment(HeldVolume):
 
     @property
     def wait_suffix(self) -> str:
-        return self.wait_for_stuck and ': ' + self.wait_for_stuck
+        """Say until when to wait, if the finding passes by itself."""
+        if self.finding is None or self.finding.remedy is not Remedy.WAIT:
+            return ''
+        wait = self.wait_for_grace if self.finding.wait else self.wait
+        return wait and ': ' + wait
 
     @property
     def way_out(self) -> str:
@@ -191,6 +142,9 @@ class HeldAttachment(HeldVolume):
             return ('Nova has deleted server %s' if self.holder.is_deleted
                     else 'Nova never knew server %s, or has purged it'
                     ) % self.attachment.server_id
+        if self.server_has_mapping:
+            return ('server %s uses the volume through another attachment, '
+                    'and no mapping names this one' % self.server.id)
         return 'server %s has no mapping of the volume' % self.server.id
 
     # Commands
@@ -199,9 +153,11 @@ class HeldAttachment(HeldVolume):
     def clean(self) -> tuple[str, ...]:
         return (commands.clean(self.attachment.server_id),)
 
-    @property
-    def show(self) -> tuple[str, ...]:
-        return (commands.show(self.attachment.server_id),)
+
+def _is_to_release(finding: CloudFinding | None) -> bool:
+    # Not before the state of the server is reset.
+    return (finding is not None and finding.remedy is Remedy.RELEASE
+            and finding.reset_by is None)
 
 
 HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
@@ -225,16 +181,12 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
     # Nova reserves the volumes of a server before the server exists.
     row('names a server that does not exist, is not ``attached``, and its '
         'volume changed within ``--grace-period``',
-        lambda a: not a.server and not a.is_attached and a.wait_for_grace,
+        lambda a: (not a.server and a.attachment.status != 'attached'
+                   and a.wait_for_grace),
         'the attachment is too new; its server may still be building: '
         '{it.wait_for_grace}'),
 
     # A server that exists
-    row('names a server with an operation in progress',
-        lambda a: a.server and a.server.is_busy,
-        'an operation on server {it.server.id} is in progress '
-        '({it.server.task})'),
-
     row('names a server that is locked',
         lambda a: a.server and a.server.locked,
         'server {it.server.id} is locked; if an administrator locked it, only '
@@ -242,103 +194,26 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
         commands=lambda a: (
             commands.unlock(a.attachment.server_id or ''),)),
 
-    # A mapping that was never connected, or is no longer.  A failed attach
-    # leaves one, and no user misses it.  A failed move of the server leaves
-    # one, too, and the server must get its disk back.
-    row('is stale, and only reserves the volume, or connects another host '
-        'than that of the guest, and no migration of the server is open; the '
-        'server uses the volume through another attachment, and the volume '
-        'changed within ``--grace-period``',
-        lambda a: a.is_surplus and a.wait_for_grace,
-        'the attachment is too new: {it.wait_for_grace}'),
-
-    row('is the same, and the volume did not change since: the back end ends '
-        'the access of the other host, if any',
-        lambda a: a.is_surplus,
-        'server {it.server.id} uses the volume through another attachment, '
-        'and this one, which no mapping names, {it.use_of_surplus}',
-        Call.DELETE),
-
-    row('is not ``attached``, its server has a mapping of the volume, and '
-        'uses the volume through another attachment',
-        lambda a: a.is_half_attached and a.other_attached,
-        'server {it.server.id} uses the volume through another attachment',
-        commands=lambda a: a.show),
-
-    row('is not ``attached``, its server has a mapping of the volume, and the '
-        'volume changed within ``--stuck-after``',
-        lambda a: a.is_half_attached and a.wait_for_stuck,
-        'the volume is being attached: {it.wait_for_stuck}'),
-
-    # The API shows neither how old a mapping is nor which address it has: the
-    # guest could get the disk that another server has at that address.
-    row('is connected and not ``attached``, and its server has a mapping that '
-        'names it. An attachment is never completed here: the mapping may '
-        'still have the address of another host',
-        lambda a: a.is_unfinished,
-        'the mapping of server {it.server.id} names this attachment, which is '
-        'only {it.attachment.status}: an attach or a move of the server ended '
-        'half way. A hard reboot reconnects the disk, or removes the mapping '
-        'of one that the guest never had. If it does neither, an operator has '
-        'to end the attach',
-        commands=lambda a: (*a.show, commands.explain(Reason.STUCK))),
-
-    row('only reserves the volume, and its server has a mapping that names an '
-        'attachment that does not exist: a move of the server ended half way, '
-        'and a hard reboot reconnects the disk',
-        lambda a: a.is_unsaved,
-        'the mapping of server {it.server.id} names attachment '
-        '{it.holder.disk.attachment_id}, which does not exist: a move of the '
-        'server ended half way, and nothing but this attachment keeps the '
-        'volume from other servers. A hard reboot reconnects the disk',
-        commands=lambda a: a.show),
-
-    row('is not ``attached``, and its server has a mapping of the volume: an '
-        'attach or a move of the server ended half way. A hard reboot '
-        'reconnects the disk, or removes the mapping of one that the guest '
-        'never had',
-        lambda a: a.is_half_attached,
-        'server {it.server.id} has a mapping of the volume, and the '
-        'attachment is only {it.attachment.status}: an attach or a move of '
-        'the server ended half way. A hard reboot reconnects the disk, or '
-        'removes the mapping of one that the guest never had',
-        commands=lambda a: a.show),
-
-    row('is ``attached``, its server has a mapping of the volume, which is '
-        '``attaching`` or ``reserved`` for less than ``--stuck-after``, or '
-        'another attachment of it is not ``attached``',
-        lambda a: a.is_out_of_step and (
-            a.wait_for_stuck or a.unfinished_neighbours),
-        'the volume is being attached{it.wait_suffix}'),
-
-    row('is ``attached``, its server has a mapping that names it or none, '
-        'and the volume is ``attaching`` or ``reserved``',
-        lambda a: a.is_out_of_step and a.holder.disk
-        and a.holder.disk.attachment_id in (None, a.attachment.id),
-        'server {it.server.id} has the volume, and no operation is in '
-        'progress, but the volume is {it.volume.status}. Nothing ends this '
-        'yet, not even a hard reboot. An operator has to',
-        commands=lambda a: (commands.explain(Reason.STUCK),)),
-
-    row('is of a server that has a mapping of the volume, which is not '
-        '``detaching``',
-        lambda a: a.server_has_mapping and not a.is_being_detached,
+    row('names a server that exists, and an audit of it finds nothing about '
+        'the attachment',
+        lambda a: a.server and not a.finding,
         'server {it.server.id} uses the volume; nothing to release',
         is_settled=True),
 
-    # A reboot leaves a detaching volume alone, but treats one that is in use
-    # without a mapping as stale.
-    row('is ``attached``, its server exists, and the volume is ``detaching`` '
-        'for less than ``--stuck-after``',
-        lambda a: a.server and a.is_being_detached and a.wait_for_stuck,
-        'the volume is being detached: {it.wait_for_stuck}'),
+    # The audit decides, with what it knows of the whole server.
+    row('names a server that exists, and an audit of it advises anything else '
+        'than a release',
+        lambda a: a.server and not a.is_for_release,
+        '{it.finding.explanation}{it.wait_suffix}',
+        commands=lambda a: a.finding.action.commands if a.finding else ()),
 
     # Only a detach ends what the guest has given up.  Nova goes on if the
     # guest does not have the disk.
     row('is ``attached``, its server has a mapping of the volume, which is '
         '``detaching`` since a detach that did not succeed; no swap of the '
         'server is open, and Nova accepts a detach',
-        lambda a: a.server_has_mapping and a.holder.has_failed_detach,
+        lambda a: (a.server_has_mapping and a.is_being_detached
+                   and a.holder.has_failed_detach),
         'a detach of the volume from server {it.server.id} ended half way, '
         'and the guest may have given the disk up. Once the volume is in-use '
         'again, Nova detaches it',
@@ -346,7 +221,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
 
     row('is ``attached``, its server has a mapping of the volume, which is '
         '``detaching``',
-        lambda a: a.server_has_mapping,
+        lambda a: a.server_has_mapping and a.is_being_detached,
         'the detach ended half way, and server {it.server.id} still has a '
         'mapping of the volume',
         Call.ROLL_DETACHING),
@@ -360,17 +235,12 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
         Call.ROLL_DETACHING,
         commands=lambda a: a.clean if a.is_for_reboot else ()),
 
-    row('names a server that exists, and it is not certain that it is stale',
-        lambda a: a.server and a.attachment.id not in a.holder.stale,
-        'server {it.server.id} exists, and it is not certain that the '
-        'attachment is stale',
-        commands=lambda a: a.show),
-
     # Removing a disk under a running guest hands its data to the next server
     # that gets the same device.
-    row('is stale, but its server is on a host that may have the volume '
-        'open: ``openstack bdm clean`` removes it in the safe order',
-        lambda a: (a.server and a.server.host and a.was_connected
+    row('is stale, its server is on a host, and ``--connector FILE`` says '
+        'that a host may have the volume open: ``openstack bdm clean`` '
+        'removes it in the safe order',
+        lambda a: (a.server and a.server.host and a.connector.host
                    and not a.attachment.is_legacy),
         'host {it.server.host} may have the volume open; a hard reboot '
         'removes the attachment in the safe order',
@@ -380,17 +250,13 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
     row('is stale and from before Queens, and its server is on a host and not '
         'stopped, unless Cinder names no host and ``--connector none`` is '
         'given',
-        lambda a: (a.server and a.server.host and a.was_connected
+        lambda a: (a.server and a.server.host and a.attachment.is_legacy
+                   and not (a.operator_says_unconnected and a.host is None)
                    and a.server.status != 'SHUTOFF'),
         'host {it.server.host} may have the volume open. Stop server '
         '{it.server.id}, remove the device from the host, and release the '
         'attachment with the connector of the host',
         commands=lambda a: a.with_connector),
-
-    row('is stale and was never connected, and its volume changed within '
-        '``--grace-period``',
-        lambda a: a.server and not a.was_connected and a.wait_for_grace,
-        'the attachment is too new: {it.wait_for_grace}'),
 
     # No server uses it
     row('is unused, but another attachment of the volume is not ``attached``, '

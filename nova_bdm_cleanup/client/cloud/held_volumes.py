@@ -14,7 +14,8 @@ import datetime
 from typing import Any, Callable, TypeVar
 
 from nova_bdm_cleanup.client.cloud import commands
-from nova_bdm_cleanup.client.cloud.nova import ComputeServer, Disk
+from nova_bdm_cleanup.client.cloud.findings import CloudFinding
+from nova_bdm_cleanup.client.cloud.nova import ComputeServer
 from nova_bdm_cleanup.rules.facts import Attachment, Policy, TAKEN, Volume
 from nova_bdm_cleanup.rules.reasons import Code, Reason
 from nova_bdm_cleanup.rules.table import Row, Table
@@ -92,12 +93,8 @@ class Holder:
     #: A host that has a volume of it and is not a compute host of this Nova,
     #: where this Nova does not know the server.
     elsewhere: str | None = None
-    #: Its attachments that the rules of a reboot call stale.
-    stale: frozenset[str] = frozenset()
-    #: Those of them that connect other hosts, and serve nothing there.
-    of_other_hosts: frozenset[str] = frozenset()
-    #: The API's view of its mapping, where an attach may hang.
-    disk: Disk | None = None
+    #: What an audit finds about it.
+    findings: tuple[CloudFinding, ...] = ()
     #: Nova began to detach the volume, did not succeed, and may try again.
     has_failed_detach: bool = False
 

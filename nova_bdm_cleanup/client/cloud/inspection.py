@@ -33,6 +33,9 @@ from nova_bdm_cleanup.rules.facts import Action, Finding, InCinder
 from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.rules.table import first, Row, Table
 
+#: The states of a volume before its attach is complete.
+_ATTACHING = ('attaching', 'reserved')
+
 #: Attempts to inspect a server that changes meanwhile.
 _LOOKS = 3
 
@@ -69,6 +72,14 @@ class Inspection:
     #: The ids of stale attachments that connect other hosts, while the guest
     #: has the disks by others, and no migration is open.
     of_other_hosts: frozenset[str] = frozenset()
+    #: The volumes that Nova and Cinder agree the server has.
+    agreed: frozenset[str] = frozenset()
+
+    @property
+    def of_status(self) -> tuple[facts.Finding, ...]:
+        """Return the findings where perhaps only a status is wrong."""
+        return tuple(f for f in self.plan.findings if is_of_status(
+            f, self.volumes.get(f.volume_id or ''), self.agreed))
 
     @property
     def is_interrupted(self) -> bool:
@@ -213,18 +224,20 @@ class Cloud:
             policy, now)
         by_id = {a.id: a for a in attachments}
         swapped = self._swapped(server, bdms, attachments)
+        agreed = _agreed(server, bdms, volumes, attachments)
         plan = facts.Plan(tuple(
             in_context(ContextFacts(
                 f, server, settled, volumes.get(f.volume_id or ''),
                 by_id.get(f.attachment_id or ''), policy, now,
-                interruption, shown, swapped))
+                interruption, shown, swapped, agreed))
             for f in (*([Finding(Reason.OPERATION_IN_FLIGHT, '')]
                         if interruption or disks and settled
                         and shown.has_failed else ()), *plan.findings)))
         return Inspection(
             shown, plan, volumes, by_id, lock, interruption,
             nova.lacks_root(shown), self._may_be_elsewhere(shown, plan),
-            self._of_other_hosts(shown, plan, {b.volume_id for b in bdms}))
+            self._of_other_hosts(shown, plan, {b.volume_id for b in bdms}),
+            agreed)
 
     def _of_other_hosts(self, server: ComputeServer, plan: facts.Plan,
                         mapped: Collection[str | None]) -> frozenset[str]:
@@ -353,6 +366,39 @@ def _with_legacy(bdm: facts.Bdm, server: ComputeServer,
     return dataclasses.replace(bdm, has_connection_info=True)
 
 
+def _agreed(server: ComputeServer, bdms: Sequence[facts.Bdm],
+            volumes: Mapping[str, facts.Volume | None],
+            attachments: Sequence[facts.Attachment]) -> frozenset[str]:
+    """Return the volumes that both sides agree the server has."""
+    found = set()
+    for bdm in bdms:
+        volume = volumes.get(bdm.volume_id or '')
+        states = {a.status for a in attachments
+                  if a.volume_id == bdm.volume_id
+                  and a.server_id == server.id}
+        # Those of other servers are only shown when they are attached.
+        if volume is not None and states == {'attached'} and (
+                volume.multiattach or all(
+                    each.server_id in (None, server.id)
+                    for each in volume.attached_to)):
+            found.add(volume.id)
+    return frozenset(found)
+
+
+def is_of_status(finding: Finding, volume: facts.Volume | None,
+                 agreed: frozenset[str]) -> bool:
+    """Return whether perhaps only the status of a volume is wrong."""
+    if finding.bdm is None or finding.withheld or volume is None \
+            or volume.id not in agreed:
+        return False
+    if finding.reason is Reason.VOLUME_BUSY:
+        return volume.is_out_of_order
+    if finding.reason is Reason.STUCK:
+        return volume.status in _ATTACHING and not volume.multiattach
+    return finding.reason in (
+        Reason.VOLUME_AVAILABLE, Reason.ROOT_VOLUME_DANGLING)
+
+
 # The rules judge a server that Nova is about to reboot, under Nova's lock and
 # with what nova-compute knows.  A command has neither.
 
@@ -369,6 +415,11 @@ class Shown:
     def __str__(self) -> str:
         return '``%s``' % self.reason if self.reason else 'the same'
 
+
+_ONLY_STATUS = (
+    '; but Nova and Cinder agree that the server has it. If the server should '
+    'keep it, and the back end has it in order, only the status is wrong, and '
+    'the first command ends that without an outage')
 
 #: The cases that the rules leave to others, or do not see in a reboot.
 CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
@@ -389,6 +440,15 @@ CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
         'the server is {it.server.status}, and no host has it, or it never '
         'ran: its create failed, or its state was reset. Only its delete ends '
         'that'),
+
+    # The guest has the disk, but Nova and Cinder refuse to detach it.
+    Row('is ``healthy``, its volume is not multiattach, all attachments of '
+        'it attach it to the server, and it has been ``attaching`` or '
+        '``reserved`` for ``--stuck-after``',
+        lambda c: c.lags,
+        Shown(Reason.STUCK),
+        'the volume has been {it.volume.status} since '
+        '{it.volume.updated_at:%Y-%m-%d %H:%M:%S} UTC' + _ONLY_STATUS),
 
     Row('is ``healthy``, and its volume has not been ``detaching`` for '
         '``--stuck-after``',
@@ -523,6 +583,20 @@ CONTEXT: Table[Row[ContextFacts, Shown]] = Table(
         'snapshot or blank, a hard reboot removes the mapping only with the '
         'word created in [bdm_cleanup] remove'),
 
+    Row('is ``volume-available``, ``root-volume-dangling``, ``stuck``, or '
+        '``volume-busy`` in a state that Cinder never ends by itself; and all '
+        'attachments of the server to the volume are ``attached``, and, '
+        'unless it is multiattach, no other server has any',
+        lambda c: c.is_of_status,
+        Shown(),
+        '{it.finding.explanation}' + _ONLY_STATUS),
+
+    Row('is ``volume-busy`` in another such state',
+        lambda c: c.finding.reason is Reason.VOLUME_BUSY
+        and c.volume and c.volume.is_out_of_order,
+        Shown(),
+        '{it.finding.explanation}, and Cinder does not end that by itself'),
+
     Row('is anything else',
         lambda c: True,
         Shown(),
@@ -548,6 +622,12 @@ class ContextFacts:
     #: The attachments by which a swap that has not succeeded may have
     #: connected volumes.
     swapped: frozenset[str] = frozenset()
+    #: The volumes that both sides agree the server has.
+    agreed: frozenset[str] = frozenset()
+
+    @property
+    def is_of_status(self) -> bool:
+        return is_of_status(self.finding, self.volume, self.agreed)
 
     @property
     def words_on_disks(self) -> str:
@@ -572,6 +652,15 @@ class ContextFacts:
                 or self.finding.reason is Reason.HALF_MOVED
                 and self.volume is not None
                 and self.volume.status in facts.IN_FLIGHT)
+
+    @property
+    def lags(self) -> bool:
+        return (self.finding.reason is Reason.HEALTHY and self.is_stuck
+                and self.volume is not None
+                and self.volume.id in self.agreed
+                and self.volume.status in _ATTACHING
+                # Perhaps by another server.
+                and not self.volume.multiattach)
 
     @property
     def hangs(self) -> bool:

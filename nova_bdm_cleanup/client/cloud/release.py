@@ -9,7 +9,7 @@ import json
 import time
 from typing import Callable
 
-from nova_bdm_cleanup.client.cloud import inspection, release_steps
+from nova_bdm_cleanup.client.cloud import findings, inspection, release_steps
 from nova_bdm_cleanup.client.cloud.changes import Change, Result, Status
 from nova_bdm_cleanup.client.cloud.held_volumes import (
     Call,
@@ -20,7 +20,6 @@ from nova_bdm_cleanup.client.cloud.held_volumes import (
 from nova_bdm_cleanup.client.cloud.release_steps import ReleaseStep
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import facts, spelling
-from nova_bdm_cleanup.rules.reasons import Reason
 
 #: How long a detach may take.
 _LIMIT = 120.0
@@ -177,21 +176,18 @@ class Releaser:
             if server_id not in self._gone:
                 self._gone[server_id] = self._gone_holder(server_id)
             return self._gone[server_id]
-        named = [a.id for a in attachments if a.server_id == server_id]
-        if volume.id not in server.volumes:
-            return self._with_stale(Holder(server), named)
-        if volume.status == 'detaching':
-            return Holder(server, has_failed_detach=(
-                self.nova.has_failed_detach(
+        seen = self._cloud.inspect(server_id, [
+            a.id for a in attachments if a.server_id == server_id])
+        if seen is None:
+            raise errors.Conflict('server %s is changing' % server_id)
+        return Holder(
+            server, findings=tuple(
+                findings.advised(each, self._cloud)
+                for each in findings.findings_of(seen)),
+            has_failed_detach=(
+                volume.status == 'detaching' and volume.id in server.volumes
+                and self.nova.has_failed_detach(
                     server, volume.id, volume.updated_at)))
-        if volume.status not in ('attaching', 'reserved'):
-            # A failed move leaves one beside the one in use.
-            return (self._with_stale(Holder(server), named)
-                    if len(named) > 1 else Holder(server))
-        # How far did the attach get?
-        disks = [d for d in self.nova.disks(server) or ()
-                 if d.volume_id == volume.id]
-        return Holder(server, disk=disks[0] if len(disks) == 1 else None)
 
     def _gone_holder(self, server_id: str) -> Holder:
         """Return the facts about a server that Nova does not know."""
@@ -205,24 +201,6 @@ class Releaser:
                     and not spelling.is_among(host, self._hosts)):
                 elsewhere = host
         return Holder(None, self.nova.has_deleted(server_id), elsewhere)
-
-    def _with_stale(self, holder: Holder, named: list[str]) -> Holder:
-        """Return a server that exists, with its stale attachments.
-
-        They include the legacy ones.
-        """
-        seen = self._cloud.inspect(holder.server.id, named) \
-            if holder.server else None
-        if seen is None:
-            return holder
-        stale = frozenset(
-            f.attachment.id for f in seen.plan.findings
-            if f.attachment and f.reason in (
-                Reason.STALE_ATTACHMENT, Reason.LEGACY_ATTACHMENT)
-            # The limit of deletions per reboot does not apply here.
-            and f.withheld in (None, Reason.OVER_LIMIT))
-        return dataclasses.replace(
-            holder, stale=stale, of_other_hosts=stale & seen.of_other_hosts)
 
 
 class Release(Change):

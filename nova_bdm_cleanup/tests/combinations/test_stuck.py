@@ -172,8 +172,7 @@ class InterruptedAttachTest(StuckTestCase):
             (reason, action), = self.run_audit(
                 *NO_WAITING, server=server).values()
             self.assertEqual('half-moved', reason)
-            self.assert_refused('openstack bdm show', before[0].id)
-            self.assert_refused('openstack bdm explain stuck', before[0].id)
+            self.assert_refused('openstack bdm clean', before[0].id)
             self.assertEqual((before, 'attaching'), (
                 self.cloud.attachments(volume), self.volume_status(volume)))
             if saved:
@@ -308,8 +307,7 @@ class HalfMovedTest(StuckTestCase):
             if status == 'reserved':
                 # Nothing removes it, or its attachment.
                 for target in (volume, reserved.id):
-                    self.assert_refused('A hard reboot reconnects the disk',
-                                        target)
+                    self.assert_refused('openstack bdm clean', target)
             if status == 'detaching':
                 self.check_kept(server, volume, found[volume][1])
                 # Follow the runbook.
@@ -564,10 +562,36 @@ class PrintedActionsTest(StuckTestCase):
         self.assert_refused('get_connector', unreferenced)
         self.assert_refused('get_connector', legacy)
 
+    def test_wrong_status_is_set_without_an_outage(self):
+        server = self.create_server(*[scenario.BOOT_DISK] * 5, root='volume')
+        states = dict(zip((server.root, *server.volumes), (
+            'available', 'available', 'attaching', 'error', 'maintenance',
+            'reserved')))
+        for volume, status in states.items():
+            self.cloud.reset_status(volume, status)
+        found = self.run_audit(*NO_WAITING, server=server)
+        self.assertEqual(set(states), set(found))
+        for volume, (_, action) in found.items():
+            # What takes the disk away comes second, and never for a root.
+            first, *others = action.split('; ')
+            self.assertEqual(
+                'look: openstack volume set --state in-use ' + volume, first)
+            self.assertEqual(
+                states[volume] == 'available' and volume != server.root,
+                bool(others))
+            if states[volume] in ('attaching', 'reserved'):
+                self.assert_refused(first[len('look: '):], volume)
+            self.run_action(first)
+        self.assertEqual({}, self.run_audit(*NO_WAITING, '--thorough',
+                                            server=server))
+        self.assert_healthy(self.look(server), server.root, *server.volumes)
+        self.assertEqual([], self.cloud.log(
+            'Rebooting instance.*' + server.id))
+
     def build_wait(self) -> None:
         server = self.create_server(*[scenario.BOOT_DISK] * 2)
         busy, moving = server.volumes
-        self.cloud.reset_status(busy, 'maintenance')
+        self.cloud.reset_status(busy, 'managing')
         self.cinder.volumes.begin_detaching(moving)
         young = self.cloud.volume()
         self.create_mapping(server, young)

@@ -141,6 +141,10 @@ class CommandTestCase(scenario.ScenarioTestCase):
                 code, rows = self.bdm(verb, *arguments, '--yes')
                 self.assertEqual(ExitCode.OK, code, rows)
                 continue
+            if [tool, subject] == ['openstack', 'volume']:
+                self.assertEqual(['--state', 'in-use'], arguments[:-1])
+                self.cloud.reset_status(arguments[-1], 'in-use')
+                continue
             if tool == 'openstack':
                 self.assertEqual('server', subject)
                 self.run_server_command(

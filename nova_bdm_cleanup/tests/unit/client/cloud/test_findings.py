@@ -63,8 +63,7 @@ class LightestTest(base.TestCase):
                 (Reason.STALE_ATTACHMENT, 'attached', True, None,
                  Remedy.CLEAN),
                 (Reason.STUCK, 'reserved', False, None, Remedy.PERSON),
-                (Reason.STUCK, 'attaching', False, None, Remedy.RELEASE),
-                (Reason.STUCK, 'attached', False, None, Remedy.RELEASE)):
+                (Reason.STUCK, 'attaching', False, None, Remedy.PERSON)):
             attachment = make.attachment(status=status, connected=connected)
             [finding] = findings.findings_of(Inspection(
                 ComputeServer(attachment.server_id, 'web', 'ACTIVE'),
@@ -74,6 +73,40 @@ class LightestTest(base.TestCase):
             self.assertIs(remedy, finding.remedy, (reason, status, withheld))
             if reason is Reason.STALE_ATTACHMENT:
                 self.assertEqual(withheld is None, finding.is_for_reboot)
+
+    def test_wrong_status_is_set_without_an_outage(self) -> None:
+        """Print first what takes no disk away."""
+        in_use, clean = ('openstack volume set --state in-use volume',
+                         'openstack bdm clean server')
+        for reason, status, action, expected in (
+                (Reason.VOLUME_AVAILABLE, 'available', Action.REMOVE,
+                 (in_use, clean)),
+                (Reason.ROOT_VOLUME_DANGLING, 'available', Action.KEEP,
+                 (in_use,)),
+                (Reason.STUCK, 'attaching', Action.KEEP, (in_use,)),
+                (Reason.VOLUME_BUSY, 'error', Action.KEEP, (in_use,)),
+                (Reason.VOLUME_BUSY, 'maintenance', Action.KEEP, (in_use,))):
+            for agreed in (True, False):
+                bdm = make.bdm(volume_id='volume')
+                [finding] = findings.findings_of(Inspection(
+                    ComputeServer('server', 'web', 'ACTIVE', host='host'),
+                    facts.Plan((Finding(reason, '', bdm, action=action),)),
+                    {'volume': facts.Volume('volume', status)}, {},
+                    agreed=frozenset(['volume'] if agreed else ())))
+                self.assertEqual(agreed, expected
+                                 == finding.action.commands, finding)
+                self.assertEqual(reason is Reason.VOLUME_AVAILABLE,
+                                 finding.is_for_reboot)
+                self.assertFalse(finding.passes)
+
+    def test_busy_volume_passes(self) -> None:
+        [finding] = findings.findings_of(Inspection(
+            ComputeServer('server', 'web', 'ACTIVE', host='host'),
+            facts.Plan((Finding(Reason.VOLUME_BUSY, '',
+                                make.bdm(volume_id='volume')),)),
+            {'volume': facts.Volume('volume', 'extending')}, {},
+            agreed=frozenset(['volume'])))
+        self.assertTrue(finding.passes)
 
     def test_kept_disk_has_no_step_that_may_lose_it(self) -> None:
         """Print no refresh: it may disconnect another server's disk."""

@@ -169,12 +169,15 @@ class SecondNovaTest(ReleaserCase):
                              (step.call, step.needs_look))
             self.assertIn(words, step.explanation)
 
-    def test_server_of_this_nova_needs_no_release(self) -> None:
+    def test_server_of_this_nova_is_judged_as_in_an_audit(self) -> None:
+        step, = self.steps(self.disk)
+        self.assertIn('nothing to release', step.explanation)
         self.cloud.attachments[loopback.uid('attachment of disk')].update(
             host='elsewhere')
         step, = self.steps(self.disk)
         self.assertFalse(step.needs_look)
-        self.assertIn('nothing to release', step.explanation)
+        self.assertIsNone(step.call)
+        self.assertIn('openstack bdm clean', str(step.advice))
 
 
 class PlanTest(ReleaserCase):

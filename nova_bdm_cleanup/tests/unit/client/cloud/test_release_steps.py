@@ -15,14 +15,16 @@ from nova_bdm_cleanup.client.cloud import (
     held_volumes,
     release_steps,
 )
+from nova_bdm_cleanup.client.cloud.findings import CloudFinding
 from nova_bdm_cleanup.client.cloud.held_volumes import Call, Holder
-from nova_bdm_cleanup.client.cloud.nova import ComputeServer, Disk
+from nova_bdm_cleanup.client.cloud.nova import ComputeServer
 from nova_bdm_cleanup.rules.facts import (
     AttachedServer,
     Attachment,
     Policy,
     Volume,
 )
+from nova_bdm_cleanup.rules.reasons import Reason, Remedy
 from nova_bdm_cleanup.rules.table import first
 from nova_bdm_cleanup.tests.unit import base
 
@@ -48,12 +50,22 @@ def attachment(status: str = 'attached', connected: bool = True,
                       status=status, connected=connected)
 
 
-#: Progress of an attach.
-CARRIED = Disk('volume', 'bdm', 'record', '/dev/vdb')
-OTHERS = dataclasses.replace(CARRIED, attachment_id='other')
-HANGS = {'claimed_by': ('alive',), 'status': 'attaching',
-         'disk': CARRIED}
-UNFINISHED = attachment('attaching', True, 'alive')
+def found(reason: Reason, instead: Remedy | None = None,
+          name: str | None = 'record', **fields: Any) -> CloudFinding:
+    """Return what an audit finds about an attachment of server "alive"."""
+    return CloudFinding(reason, 'what the audit says', server='alive',
+                        host='compute1', volume='volume', attachment=name,
+                        instead=instead, **fields)
+
+
+STALE = (found(Reason.STALE_ATTACHMENT, Remedy.RELEASE),)
+OPEN = (found(Reason.STALE_ATTACHMENT),)
+STUCK = (found(Reason.STUCK),)
+BY_HAND = (found(Reason.LEGACY_ATTACHMENT),)
+TOO_NEW = (found(Reason.STALE_ATTACHMENT, Remedy.WAIT,
+                 wait=Policy().grace_period),)
+IN_FLIGHT = (found(Reason.OPERATION_IN_FLIGHT),)
+
 HALF = {'claimed_by': ('alive',), 'status': 'reserved'}
 ALIVES = attachment(server='alive')
 RESERVED = attachment('reserved', False)
@@ -86,90 +98,48 @@ REFUSALS: tuple[tuple[str, tuple[Attachment, ...], Any, str], ...] = (
     ('a reservation for a server that may still be building', (RESERVED,),
      {'status': 'reserved', 'age': MINUTE},
      'building: wait until 2026-11-20 12:04:01 UTC (--grace-period)'),
-    ('a server that is changing', (ALIVES,),
-     {'stale': ('record',), 'alive': but(task_state='migrating')},
-     'an operation on server alive is in progress (migrating)'),
-    ('a server that is resized', (ALIVES,),
-     {'stale': ('record',), 'alive': but(status='RESIZE')},
-     'an operation on server alive is in progress (RESIZE)'),
     ('a server that is locked', (ALIVES,),
      {'status': 'detaching', 'claimed_by': ('alive',),
       'alive': but(locked=True)}, 'server alive is locked'),
-    ('half attached beside an attachment in order',
-     (HALF_ATTACHED, attachment(server='alive', name='good')), HALF,
-     'through another attachment'),
-    ('surplus beside an attachment in order, and too new',
-     (HALF_ATTACHED, attachment(server='alive', name='good')),
-     {**HALF, 'status': 'in-use', 'stale': ('record',), 'age': MINUTE},
-     'the attachment is too new'),
-    ('surplus beside attachments in order and in progress',
+    ('a server in order, as an audit says', (ALIVES,),
+     {'claimed_by': ('alive',)}, 'nothing to release'),
+    ('in order, beside a stale one',
+     (attachment(server='alive', name='good'), ALIVES),
+     {'claimed_by': ('alive',), 'findings': STALE}, 'nothing to release'),
+    ('what a reboot ends', (ALIVES,), {'findings': OPEN},
+     'what the audit says: openstack bdm clean alive'),
+    ('what a reboot ends, of a mapping that names another attachment',
+     (HALF_ATTACHED,),
+     {**HALF, 'findings': (found(Reason.HALF_MOVED, name='other'),)},
+     'what the audit says: openstack bdm clean alive'),
+    ('what a person ends', (ALIVES,),
+     {'findings': (found(Reason.STUCK, Remedy.PERSON,
+                         steps=('openstack volume show volume',)),)},
+     'what the audit says: openstack volume show volume'),
+    ('a server whose state is reset before', (ALIVES,),
+     {'status': 'detaching', 'findings': (
+         found(Reason.STUCK, reset_by=Remedy.CLEAN),)},
+     'openstack bdm clean --reset-state alive'),
+    ('too new, as an audit says', (HALF_ATTACHED,),
+     {'status': 'reserved', 'findings': TOO_NEW, 'age': MINUTE},
+     'says: wait until 2026-11-20 12:04:01 UTC (--grace-period)'),
+    ('an operation that may be under way', (HALF_ATTACHED,),
+     {**HALF, 'findings': IN_FLIGHT, 'age': MINUTE},
+     'says: wait until 2026-11-20 12:59:01 UTC (--stuck-after)'),
+    ('an operation of a server, and its volume is old', (ALIVES,),
+     {'findings': IN_FLIGHT}, 'what the audit says'),
+    ('stale beside one that an operation has begun',
      (HALF_ATTACHED, attachment(server='alive', name='good'),
       attachment('attaching', server='alive', name='begun')),
-     {**HALF, 'status': 'in-use', 'stale': ('record',)},
-     'through another attachment'),
-    ('of another host, beside an attachment in order, and too new',
-     (ALIVES, attachment(server='alive', name='good')),
-     {'claimed_by': ('alive',), 'of_other_hosts': ('record',),
-      'age': MINUTE}, 'the attachment is too new'),
-    ('half attached, and an attach may be under way', (HALF_ATTACHED,),
-     {**HALF, 'age': MINUTE},
-     'attached: wait until 2026-11-20 12:59:01 UTC (--stuck-after)'),
-    ('half attached, only reserved', (HALF_ATTACHED,), HALF,
-     'the attachment is only reserved'),
-    ('half moved: the mapping names what does not exist', (HALF_ATTACHED,),
-     {**HALF, 'disk': OTHERS},
-     'names attachment other, which does not exist'),
-    ('half moved, and the volume was reset to in-use', (HALF_ATTACHED,),
-     {**HALF, 'status': 'in-use'}, 'A hard reboot reconnects the disk'),
-    ('half moved, and the repair died as well', (
-        HALF_ATTACHED, attachment('reserved', False, 'alive', 'second')),
-     {**HALF, 'disk': OTHERS}, 'openstack bdm show alive'),
-    ('half attached, connected', (attachment('attaching', True, 'alive'),),
-     {**HALF, 'status': 'attaching'}, 'A hard reboot reconnects the disk'),
-    ('connected, and the mapping names it', (UNFINISHED,), HANGS,
-     'or removes the mapping of one that the guest never had'),
-    ('connected, and the server is stopped', (UNFINISHED,),
-     {**HANGS, 'alive': but(status='SHUTOFF')}, 'openstack bdm show alive'),
-    ('attaching, although it is attached', (ALIVES,), HANGS,
-     'but the volume is attaching. Nothing ends this yet'),
-    ('reserved, although it is attached', (LEGACY_OF_ALIVE,),
-     {**HANGS, 'status': 'reserved', 'disk': Disk('volume')},
-     'openstack bdm explain stuck'),
-    ('connected, and the mapping names another', (UNFINISHED,),
-     {**HANGS, 'disk': OTHERS}, 'A hard reboot reconnects the disk'),
-    ('connected, with an unfinished neighbour',
-     (UNFINISHED, attachment('reserved', False, 'alive', 'neighbour')),
-     HANGS, 'A hard reboot reconnects the disk'),
-    ('only the state of the volume is wrong, and not for long', (ALIVES,),
-     {**HANGS, 'age': MINUTE}, 'is being attached'),
-    ('only the state of the volume is wrong, and another is attached',
-     (ALIVES, attachment('reserved', False, None, 'neighbour')),
-     {**HANGS, 'multiattach': True}, 'is being attached'),
-    ('only the state of the volume is wrong, and the mapping names another',
-     (ALIVES,), {**HANGS, 'disk': OTHERS}, 'nothing to release'),
-    ('a server that has the volume', (ALIVES,), {'claimed_by': ('alive',)},
-     'nothing to release'),
-    ('reserved for a server that is shelved', (HALF_ATTACHED,),
-     {**HALF, 'alive': SHELVED}, 'nothing to release'),
-    ('a detach that may be under way', (ALIVES,),
-     {'status': 'detaching', 'claimed_by': ('alive',), 'age': MINUTE},
-     'is being detached'),
-    ('a detach without a mapping that may be under way', (ALIVES,),
-     {'status': 'detaching', 'age': MINUTE}, 'is being detached'),
-    ('a server that exists, and no rule says stale', (ALIVES,), {},
-     'not certain'),
-    ('stale and connected, with a host', (ALIVES,), {'stale': ('record',)},
-     'host compute1 may have the volume open'),
+     {**HALF, 'status': 'in-use', 'findings': STALE},
+     'attachment begun of the volume is attaching'),
     ('stale and legacy, with a host',
-     (LEGACY_OF_ALIVE,), {'stale': ('record',), 'connector': CONNECTOR},
+     (LEGACY_OF_ALIVE,), {'findings': BY_HAND, 'connector': CONNECTOR},
      'Stop server alive, remove the device from the host, and release the '
      'attachment with the connector'),
     ('stale and legacy, of a server that is stopped, without a connector',
-     (LEGACY_OF_ALIVE,), {'stale': ('record',), 'alive': but(
+     (LEGACY_OF_ALIVE,), {'findings': BY_HAND, 'alive': but(
          status='SHUTOFF')}, BY_CONNECTOR[1]),
-    ('stale and too new', (HALF_ATTACHED,),
-     {'status': 'reserved', 'stale': ('record',), 'age': MINUTE},
-     'the attachment is too new'),
     ('a neighbour in an operation',
      (attachment(), attachment('reserved', False, 'alive', 'neighbour')),
      {'multiattach': True, 'claimed_by': ('alive',)},
@@ -209,15 +179,11 @@ REFUSALS: tuple[tuple[str, tuple[Attachment, ...], Any, str], ...] = (
      'server other has a mapping'),
     ('legacy and stale, never connected, they say, but Cinder names a host',
      (LEGACY_OF_ALIVE,),
-     {'connector': NEVER, 'stale': ('record',), 'attached_to': (
+     {'connector': NEVER, 'findings': BY_HAND, 'attached_to': (
          AttachedServer('alive', 'record', 'compute1'),)},
      'may have the volume open'),
-    ('legacy and stale, never connected, they say, and too new',
-     (LEGACY_OF_ALIVE,),
-     {'connector': NEVER, 'stale': ('record',), 'age': MINUTE},
-     'the attachment is too new'),
     ('legacy and stale, and not said to be never connected',
-     (LEGACY_OF_ALIVE,), {'stale': ('record',)},
+     (LEGACY_OF_ALIVE,), {'findings': BY_HAND},
      'openstack bdm release --connector none record'),
     ('legacy, and the connector is of another host', (LEGACY,),
      {'connector': CONNECTOR, 'attached_to': AT_COMPUTE2},
@@ -233,18 +199,14 @@ REFUSALS: tuple[tuple[str, tuple[Attachment, ...], Any, str], ...] = (
      'Cinder has connection information'),
     ('connected, never connected, they say, and a server without a host',
      (ALIVES,),
-     {'stale': ('record',), 'alive': SHELVED, 'connector': NEVER},
+     {'findings': STALE, 'alive': SHELVED, 'connector': NEVER},
      'Cinder has connection information'),
 
     ('no attachment, migrating', (),
      {'migration_status': 'migrating', 'connector': NEVER}, 'migrated'),
-    ('half connected, of a server with a host',
-     (attachment('reserved', True, 'alive'),),
-     {'status': 'reserved', 'stale': ('record',)},
-     'host compute1 may have the volume open'),
     ('reserved for a server that exists, and a host was given access',
      (HALF_ATTACHED,),
-     {'status': 'reserved', 'stale': ('record',), 'connector': CONNECTOR},
+     {'status': 'reserved', 'findings': STALE, 'connector': CONNECTOR},
      'host compute1 may have the volume open'),
     ('no attachment, in maintenance', (),
      {'status': 'maintenance', 'connector': CONNECTOR}, 'that is maintenance'),
@@ -294,18 +256,21 @@ CALLS: tuple[tuple[str, tuple[Attachment, ...], Any, Call, str], ...] = (
      {'status': 'detaching', 'connector': CONNECTOR}, Call.FORCE_DETACH,
      'available'),
     ('legacy and stale, of a server that is stopped', (LEGACY_OF_ALIVE,),
-     {'stale': ('record',), 'connector': CONNECTOR,
+     {'findings': BY_HAND, 'connector': CONNECTOR,
       'alive': but(status='SHUTOFF')}, Call.FORCE_DETACH, 'available'),
     ('detaching, and Nova still has it', (ALIVES,),
-     {'status': 'detaching', 'claimed_by': ('alive',)}, Call.ROLL_DETACHING,
+     {'status': 'detaching', 'claimed_by': ('alive',), 'findings': STUCK},
+     Call.ROLL_DETACHING,
      'in-use'),
     ('detaching, and Nova has not detached it', (ALIVES,),
-     {'status': 'detaching', 'claimed_by': ('alive',),
+     {'status': 'detaching', 'claimed_by': ('alive',), 'findings': STUCK,
       'has_failed_detach': True}, Call.DETACH_AGAIN, 'available'),
     ('detaching, and the server has no mapping', (ALIVES,),
-     {'status': 'detaching'}, Call.ROLL_DETACHING, 'in-use'),
+     {'status': 'detaching', 'findings': STUCK}, Call.ROLL_DETACHING,
+     'in-use'),
     ('detaching, legacy, and the server has no mapping',
-     (attachment('attached', False, 'alive'),), {'status': 'detaching'},
+     (attachment('attached', False, 'alive'),),
+     {'status': 'detaching', 'findings': STUCK},
      Call.ROLL_DETACHING, 'in-use'),
     ('available, and a host was given access', (),
      {'status': 'available', 'connector': CONNECTOR}, Call.TERMINATE,
@@ -325,11 +290,17 @@ CALLS: tuple[tuple[str, tuple[Attachment, ...], Any, Call, str], ...] = (
     # Other cases
     ('surplus beside an attachment in order',
      (HALF_ATTACHED, attachment(server='alive', name='good')),
-     {**HALF, 'status': 'in-use', 'stale': ('record',)}, Call.DELETE,
+     {**HALF, 'status': 'in-use', 'findings': STALE}, Call.DELETE,
+     'in-use'),
+    ('surplus beside another one',
+     (HALF_ATTACHED, attachment(server='alive', name='good'),
+      attachment('reserved', False, 'alive', 'third')),
+     {**HALF, 'status': 'in-use', 'findings': (*STALE, found(
+         Reason.STALE_ATTACHMENT, Remedy.RELEASE, 'third'))}, Call.DELETE,
      'in-use'),
     ('of another host, beside an attachment in order',
      (ALIVES, attachment(server='alive', name='good')),
-     {'claimed_by': ('alive',), 'of_other_hosts': ('record',)}, Call.DELETE,
+     {'claimed_by': ('alive',), 'findings': STALE}, Call.DELETE,
      'in-use'),
     ('in use by a server that is gone', (attachment(),), {}, Call.DELETE,
      'available'),
@@ -351,10 +322,10 @@ CALLS: tuple[tuple[str, tuple[Attachment, ...], Any, Call, str], ...] = (
     ('the status was reset', (attachment(),), {'status': 'available'},
      Call.DELETE, 'available'),
     ('reserved for a server that exists', (HALF_ATTACHED,),
-     {'status': 'reserved', 'stale': ('record',)}, Call.DELETE,
+     {'status': 'reserved', 'findings': STALE}, Call.DELETE,
      'available'),
     ('stale, of a server without a host', (ALIVES,),
-     {'stale': ('record',), 'alive': SHELVED}, Call.DELETE, 'available'),
+     {'findings': STALE, 'alive': SHELVED}, Call.DELETE, 'available'),
     ('beside a neighbour in order',
      (attachment(), attachment(server='alive', name='neighbour')),
      {'multiattach': True, 'claimed_by': ('alive',)}, Call.DELETE,
@@ -362,7 +333,7 @@ CALLS: tuple[tuple[str, tuple[Attachment, ...], Any, Call, str], ...] = (
     ('legacy that was never connected, they say', (LEGACY,),
      {'connector': NEVER}, Call.DELETE, 'available'),
     ('legacy and stale, and never connected, they say', (LEGACY_OF_ALIVE,),
-     {'connector': NEVER, 'stale': ('record',)}, Call.DELETE, 'available'),
+     {'connector': NEVER, 'findings': BY_HAND}, Call.DELETE, 'available'),
     # This is safe: an unfinished attach of a dead server is no operation.
     ('beside what a dead server left unfinished',
      (attachment(), attachment('attaching', True, 'also gone', 'second')),
@@ -372,12 +343,11 @@ CALLS: tuple[tuple[str, tuple[Attachment, ...], Any, Call, str], ...] = (
 
 def facts(attachments: tuple[Attachment, ...], status: str = 'in-use',
           alive: ComputeServer = ALIVE,
-          claimed_by: tuple[str, ...] = (), stale: tuple[str, ...] = (),
+          claimed_by: tuple[str, ...] = (),
+          findings: tuple[CloudFinding, ...] = (),
           age: datetime.timedelta = DAY,
           connector: held_volumes.Connector = NOT_GIVEN,
-          disk: Disk | None = None,
           elsewhere: str | None = None,
-          of_other_hosts: tuple[str, ...] = (),
           has_failed_detach: bool = False,
           **fields: Any) -> held_volumes.HeldVolume:
     """Return the facts for the tables; only server "alive" exists."""
@@ -386,8 +356,7 @@ def facts(attachments: tuple[Attachment, ...], status: str = 'in-use',
             is_deleted=True, elsewhere=elsewhere))
     if 'alive' in holders:
         holders['alive'] = Holder(
-            alive, stale=frozenset(stale), disk=disk,
-            of_other_hosts=frozenset(of_other_hosts),
+            alive, findings=findings,
             has_failed_detach=has_failed_detach)
     return held_volumes.HeldVolume(
         Volume(id='volume', status=status, updated_at=NOW - age, **fields),
@@ -460,7 +429,7 @@ class WayOutTest(base.TestCase):
         for alive, words in ((ALIVE, 'openstack bdm clean alive'),
                              (SHELVED, 'can be released')):
             [step] = release_steps.decide(facts(
-                (ALIVES,), status='detaching', alive=alive))
+                (ALIVES,), status='detaching', alive=alive, findings=STUCK))
             self.assertIn(words, str(step.advice))
 
 
