@@ -7,15 +7,15 @@ import argparse
 from collections import Counter
 from collections.abc import Iterable, Sequence
 import contextlib
+import itertools
 import os
 import pathlib
-import shutil
 from typing import Any, Callable
 
 from keystoneauth1 import exceptions
 import prometheus_client
 
-from nova_bdm_cleanup import files, terminal
+from nova_bdm_cleanup import files
 from nova_bdm_cleanup.client import output
 from nova_bdm_cleanup.client.cloud import page
 from nova_bdm_cleanup.client.cloud.audit import CloudAudit, Scope
@@ -44,10 +44,6 @@ _FOR_PEOPLE = '%Y-%m-%d %H:%M:%S UTC'
 _BREAKS: dict[Reason, str] = dict.fromkeys(
     (*DANGLING, Reason.ROOT_VOLUME_DANGLING),
     'move, shelve, unshelve, evacuate, live migration')
-
-#: The width of a table without the server name.  The name is cut where it
-#: does not fit; IDs never are.
-_OTHERS = 72
 
 #: Up to this many findings of one kind at one server have a row each.
 _EACH = 4
@@ -139,7 +135,9 @@ class AuditBdm(output.BdmCommand):
             all_projects=args.all_projects, thorough=args.thorough)
         self.auditor = auditor = CloudAudit(self.cloud, self.scope)
         found = self._find(args)
-        shown = [i for i in found if _is_shown(i, args.reason)]
+        # In a table and in a plan, a finding has the same number.
+        shown = list(itertools.chain(*_alike(
+            i for i in found if _is_shown(i, args.reason))))
         hidden = Counter(str(i.reason) for i in found
                          if not _is_shown(i, args.reason))
         self._report()
@@ -187,11 +185,7 @@ class AuditBdm(output.BdmCommand):
         else:
             rows = _summed_up(
                 shown, found, bool(args.all_projects or args.project))
-            room = max(8, shutil.get_terminal_size().columns - _OTHERS)
-            for each in rows:
-                name = terminal.printable(each['Server Name'] or '')
-                if len(name) > room:
-                    each['Server Name'] = name[:room - 3] + '...'
+            self.counts = [each['Count'] for each in rows]
         return columns, [[r[name] for name in columns] for r in rows]
 
     def _project(self, name: str) -> str:
@@ -294,6 +288,18 @@ def _is_shown(finding: CloudFinding, reasons: Sequence[str]) -> bool:
     return not finding.passes
 
 
+def _alike(findings: Iterable[CloudFinding]) -> list[list[CloudFinding]]:
+    """Return the findings of each kind at each server."""
+    kinds: dict[Any, list[CloudFinding]] = {}
+    for finding in findings:
+        kinds.setdefault((
+            finding.server, finding.host, finding.reason, finding.remedy,
+            finding.needs_look, finding.is_for_member,
+            finding.remedy is Remedy.PERSON and finding.withheld),
+            []).append(finding)
+    return list(kinds.values())
+
+
 def _summed_up(findings: Sequence[CloudFinding], found: Iterable[CloudFinding],
                needs_admin: bool) -> list[dict[str, Any]]:
     """Return a row for each finding, but one for many of a kind at a server.
@@ -302,15 +308,8 @@ def _summed_up(findings: Sequence[CloudFinding], found: Iterable[CloudFinding],
     :param needs_admin: more than the project of the credentials was audited
     """
     releases = Counter(i.server for i in found if i.remedy is Remedy.RELEASE)
-    kinds: dict[Any, list[CloudFinding]] = {}
-    for finding in findings:
-        kinds.setdefault((
-            finding.server, finding.host, finding.reason, finding.remedy,
-            finding.needs_look, finding.is_for_member,
-            finding.remedy is Remedy.PERSON and finding.withheld),
-            []).append(finding)
     rows: list[dict[str, Any]] = []
-    for alike in kinds.values():
+    for alike in _alike(findings):
         if len(alike) <= _EACH or not alike[0].server:
             rows += [_row(i, _FOR_PEOPLE) for i in alike]
             continue
@@ -328,6 +327,7 @@ def _summed_up(findings: Sequence[CloudFinding], found: Iterable[CloudFinding],
         volumes = {i.volume for i in alike}
         rows.append({
             **_row(first, _FOR_PEOPLE), 'Device': None, 'Action': action,
+            'Count': len(alike),
             'Attachment': '%d attachments' % len(alike),
             'Volume': '%d volumes' % len(volumes) if len(volumes) > 1
             else first.volume,
@@ -348,4 +348,5 @@ def _row(finding: CloudFinding, since: str) -> dict[str, Any]:
         'Since': finding.since and finding.since.strftime(since),
         'Action': finding.action, 'Server Name': finding.server_name,
         'Project': finding.project, 'Breaks': _BREAKS.get(finding.reason),
-        'Explanation': finding.explanation, 'Remedy': str(finding.remedy)}
+        'Explanation': finding.explanation, 'Remedy': str(finding.remedy),
+        'Count': 1}

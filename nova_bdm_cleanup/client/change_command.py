@@ -11,13 +11,14 @@ from typing import Any
 
 from nova_bdm_cleanup import terminal
 from nova_bdm_cleanup.client import output
-from nova_bdm_cleanup.client.cloud import changes
+from nova_bdm_cleanup.client.cloud import changes, plan_file
 from nova_bdm_cleanup.client.cloud.changes import (
     Change,
     Result,
     Results,
     Status,
 )
+from nova_bdm_cleanup.client.cloud.findings import CloudFinding
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.terminal import ExitCode
 
@@ -37,6 +38,9 @@ class ChangeCommand(output.BdmCommand):
     columns: tuple[str, ...] = ()
     asked: tuple[str, ...] = ()
 
+    #: The result of each change.
+    results: Sequence[Result] = ()
+
     # It ends early only before it has changed anything.
     without_answer = ExitCode.REFUSED
 
@@ -55,6 +59,15 @@ class ChangeCommand(output.BdmCommand):
             help='A file with the output of "bdm audit -f json"; findings '
                  'that are resolved or have changed since are skipped; -: '
                  'standard input')
+        parser.add_argument(
+            '--finding', metavar='<number>', type=output.number,
+            action='append', default=[],
+            help='Only this finding of the plan, by its number in the '
+                 'table of the audit or its place in the file; may be '
+                 'repeated')
+        parser.add_argument(
+            '--host', metavar='<host>',
+            help='Only the findings of the plan on this compute host')
         group = parser.add_mutually_exclusive_group()
         group.add_argument('--dry-run', action='store_true',
                            help='Only show the actions')
@@ -71,6 +84,20 @@ class ChangeCommand(output.BdmCommand):
     def refusal(self, error: Exception) -> str:
         words = str(error)
         return words if _UNCHANGED in words else words + '; ' + _UNCHANGED
+
+    def read_plan(self, args: argparse.Namespace
+                  ) -> tuple[CloudFinding, ...]:
+        """Return the chosen findings of the plan, if one is given."""
+        if args.plan:
+            return plan_file.read_plan(args.plan, args.finding, args.host)
+        if args.finding or args.host:
+            raise errors.BadInput('--finding and --host choose from a plan: '
+                                  'give --plan')
+        return ()
+
+    def announce(self, args: argparse.Namespace,
+                 todo: Sequence[Any]) -> None:
+        """Print what the operator must know before the changes."""
 
     def need_terminal(self, args: argparse.Namespace) -> None:
         """Require a terminal to ask on, before anything else is done."""
@@ -91,21 +118,22 @@ class ChangeCommand(output.BdmCommand):
                    for r in change.for_all(Status.PLANNED)]
         made = Results([])
         count = output.several(len(todo), self.thing)
-        if args.dry_run or len(todo) <= args.max:
-            self.progress.clear()
-            self.app.stderr.writelines(self._preview(planned))
+        if len(todo) > args.max and not args.dry_run:
+            raise errors.Refused('%s to do, and --max allows %d' % (
+                count, args.max))
+        self.progress.clear()
+        self.announce(args, todo)
+        self.app.stderr.writelines(self._preview(planned))
         if args.dry_run:
             results += planned
             if len(todo) > args.max:
                 self.note('It needs --max %d', len(todo))
-        elif len(todo) > args.max:
-            raise errors.Refused('%s to do, and --max allows %d' % (
-                count, args.max))
         elif todo:
             if not args.yes:
                 self._ask('%s %s? [y/N] ' % (self.verb, count))
             made = changes.make_all(todo, args.keep_going, self.progress)
             results += made.each
+        self.results = results
         self._sum_up(results, made)
         self.exit_code = (
             ExitCode.INTERRUPTED if made.is_interrupted

@@ -4,18 +4,21 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from nova_bdm_cleanup import terminal
 from nova_bdm_cleanup.client import change_command, output
 from nova_bdm_cleanup.client.cloud import commands, plan_file, reboot
 from nova_bdm_cleanup.client.cloud.changes import Result, Status
 from nova_bdm_cleanup.client.cloud.findings import CloudFinding
 from nova_bdm_cleanup.client.cloud.inspection import Cloud
-from nova_bdm_cleanup.client.cloud.nova import Nova
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import disks
 from nova_bdm_cleanup.rules.reasons import Reason, Remedy
+
+#: Words for whether a host has the plugin.
+_PLUGIN = {True: 'enforce', False: 'NOT SEEN', None: 'not known'}
 
 
 class CleanBdm(change_command.ChangeCommand):
@@ -48,12 +51,11 @@ class CleanBdm(change_command.ChangeCommand):
 
     verb = 'Hard-reboot'
     thing = 'server'
-    columns = ('Server', 'Host', 'Volume', 'Attachment', 'Device', 'Reason',
-               'Result')
+    columns = ('Server', 'Server Name', 'Host', 'Volume', 'Attachment',
+               'Device', 'Reason', 'Result')
     asked = ('Server', 'Volume', 'Reason')
 
-    short = ('Volume', 'Reason', 'Result')
-    below = ('Server', 'Result')
+    short = ('Server Name', 'Volume', 'Result')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -89,30 +91,58 @@ class CleanBdm(change_command.ChangeCommand):
         if bool(args.servers) == bool(args.plan):
             raise errors.BadInput('give servers or --plan')
         self.need_terminal(args)
-        plan = plan_file.read_plan(args.plan) if args.plan else ()
-        cloud = self.connect(args)
-        if args.without_plugin:
-            cloud.lacks_plugin = lambda node: False
+        plan = self.read_plan(args)
+        self.cloud = cloud = self.connect(args)
         cloud.cinder.prove_admin()
-        self._locked_too = args.locked
-        self._resets_state = args.reset_state
+        self.consent = consent = reboot.Consent(
+            args.locked, args.reset_state, args.without_plugin)
         todo, known = (
             self._planned(cloud, plan) if args.plan
             else self._named(cloud, [
                 cloud.nova.find(name, args.all_projects).id
                 for name in args.servers]))
-        for each in todo[:args.max]:
-            self._announce(each, args.stop_again, cloud.nova)
-        return self.carry_out(
+        columns, rows = self.carry_out(
             args, [reboot.Reboot(cloud, args.timeout, p, args.stop_again,
-                                 args.locked, args.reset_state)
-                   for p in todo], known)
+                                 consent) for p in todo], known)
+        self.last_commands = [commands.undo(host) for host in sorted({
+            r.subject.host for r in self.results
+            if r.status is Status.REMOVED and r.subject.host})]
+        if self.last_commands:
+            self.last_line += '; a removal is undone on its host:'
+        return columns, rows
+
+    def announce(self, args: argparse.Namespace,
+                 todo: Sequence[reboot.Reboot]) -> None:
+        if not todo:
+            return
+        hosts: dict[str | None, list[reboot.RebootPreview]] = {}
+        for change in todo:
+            self._note_rest(change.shown)
+            hosts.setdefault(change.shown.server.host, []).append(change.shown)
+        self.app.stderr.write(terminal.table(
+            ('Host', 'Plugin', 'Servers', 'Disks', 'Memory Lost',
+             'Stopped, Then Stopped Again' if args.stop_again
+             else 'Stopped, Then Running'),
+            [(host, _PLUGIN[previews[0].has_plugin], len(previews),
+              sum(len(p.findings) for p in previews),
+              ', '.join(p.server.name for p in previews if p.loses_memory),
+              ', '.join(p.server.name for p in previews
+                        if p.server.status == 'SHUTOFF'))
+             for host, previews in hosts.items()]) + '\n')
+
+    def sentences(self, row: Mapping[str, Any]) -> Iterator[str]:
+        yield '%s, host %s' % (row['Server'], row['Host'] or '-')
+        if row['Reason']:
+            yield row['Reason']
+        yield from row['Result'].lines
 
     def row(self, result: Result) -> tuple[Any, ...]:
         finding = result.subject
         if not isinstance(finding, CloudFinding):
-            return (finding.id, finding.host, *[None] * 4, result)
-        return (finding.server, finding.host, finding.volume,
+            return (finding.id, finding.name, finding.host, *[None] * 4,
+                    result)
+        return (finding.server, finding.server_name, finding.host,
+                finding.volume,
                 finding.attachment, finding.device, str(finding.reason),
                 result)
 
@@ -124,8 +154,7 @@ class CleanBdm(change_command.ChangeCommand):
             yield from finding.action.lines
 
     def _look(self, cloud: Cloud, server: str) -> reboot.RebootPreview:
-        return reboot.preview(cloud, server, self._locked_too,
-                              resets_state=self._resets_state)
+        return reboot.preview(cloud, server, self.consent)
 
     def _named(self, cloud: Cloud, servers: Sequence[str]
                ) -> tuple[list[reboot.RebootPreview], list[Result]]:
@@ -139,7 +168,7 @@ class CleanBdm(change_command.ChangeCommand):
             elif now.findings:
                 todo.append(now)
             else:
-                self._announce(now)
+                self._note_rest(now)
                 self.note('Server %s: there is nothing to clean', server)
         return todo, known
 
@@ -179,12 +208,8 @@ class CleanBdm(change_command.ChangeCommand):
                 todo.append(now)
         return todo, known
 
-    def _announce(self, plan: reboot.RebootPreview, stop_again: bool = False,
-                  nova: Nova | None = None) -> None:
-        """Print what the operator must know before a reboot.
-
-        :param nova: None: it is not rebooted
-        """
+    def _note_rest(self, plan: reboot.RebootPreview) -> None:
+        """Print what a reboot does beside, and does not do."""
         server = plan.server
         others = dict.fromkeys((i.volume, i.reason, tuple(i.action.lines))
                                for i in plan.others)
@@ -193,31 +218,17 @@ class CleanBdm(change_command.ChangeCommand):
                       server.id, reason, volume)
             for line in lines:
                 self.note_command(line)
-        if plan.findings:
-            for f in plan.not_connected:
-                self.note('Server %s: the mapping of volume %s (%s) stays, '
-                          'and %s', server.id, f.volume_id, f.reason,
-                          disks.effect_of(f))
-        if nova is None:
+        if not plan.findings:
             return
+        for f in plan.not_connected:
+            self.note('Server %s: the mapping of volume %s (%s) stays, and '
+                      '%s', server.id, f.volume_id, f.reason,
+                      disks.effect_of(f))
         if plan.resets_state:
             self.note('Server %s: its operation (%s) is given up: its state '
                       'is set to error first, which cannot be undone. What '
                       'else it has left: %s', server.id, server.task,
                       commands.explain(Reason.INTERRUPTED))
-        self.note('Server %s (%s) is hard-rebooted on %s, whose '
-                  'nova-compute must have bdm-cleanup in mode enforce%s',
-                  server.id, server.name,
-                  'host ' + server.host if server.host else 'its host',
-                  '' if server.status != 'SHUTOFF' else
-                  '; it is stopped now, and is stopped again when it has '
-                  'started' if stop_again else
-                  '; it is stopped now and runs afterwards (--stop-again '
-                  'stops it again)')
-        self.note('The last event of the plugin on this host: %s',
-                  reboot.last_plugin_event(nova, server) or 'none is known '
-                  'for this server; "nova-bdm-cleanup status" on the host '
-                  'shows whether it works')
         if plan.loses_memory:
             self.say('WARNING: server %s is %s: a hard reboot loses the '
                      'memory of its guest' % (server.id, server.status))

@@ -46,6 +46,9 @@ _SILENCE = 5.0
 #: How far the lines below a table are indented at most.
 _MAX_INDENT = 4
 
+#: A name is not cut to less.
+_LEAST_NAME = 8
+
 #: The cells whose parts are shown in several places.
 _PARTED = (Instruction, Advice, Result)
 
@@ -143,8 +146,12 @@ class BdmCommand(command.Lister):
     short: tuple[str, ...] = ()
     #: The columns shown below the table, row by row.
     below: tuple[str, ...] = ()
+    #: How many findings each row of a table stands for; empty: one.
+    counts: Sequence[int] = ()
     #: The last line, on standard error; empty: none.
     last_line = ''
+    #: The commands that follow it.
+    last_commands: Sequence[str] = ()
 
     #: The exit code where an API does not answer.
     without_answer = ExitCode.PARTLY
@@ -229,6 +236,8 @@ class BdmCommand(command.Lister):
         self.app.stdout.flush()
         if self.last_line:
             self.note('%s', self.last_line)
+        for line in self.last_commands:
+            self.note_command(line)
         return shown
 
     def refusal(self, error: Exception) -> str:
@@ -247,24 +256,33 @@ class BdmCommand(command.Lister):
         wanted = [*self.short, *(c for c in args.sort_columns
                                  if c not in self.short)]
         indexes = [columns.index(name) for name in wanted]
-        return (
-            ['#', *(name if name in args.sort_columns
-                    else name.split()[-1] for name in wanted)],
-            [[number, *(_brief(row[i]) for i in indexes)]
-             for number, row in enumerate(rows, 1)])
+        headings = ['#', *(name if name in args.sort_columns
+                           else name.split()[-1] for name in wanted)]
+        lines = [[_ranges(numbers), *(_brief(row[i]) for i in indexes)]
+                 for numbers, row in zip(self._numbers(rows), rows)]
+        if 'Server Name' in wanted:
+            _fit(headings, lines, wanted.index('Server Name') + 1)
+        return headings, lines
+
+    def _numbers(self, rows: Sequence[Sequence[Any]]) -> Iterator[range]:
+        """Yield the numbers of the findings of each row, as in a plan."""
+        begin = 1
+        for count in self.counts or [1] * len(rows):
+            yield range(begin, begin + count)
+            begin += count
 
     def _below(self, columns: Sequence[str],
-               rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+               rows: Sequence[Sequence[Any]]) -> Iterator[str]:
         """Yield the texts too long for a column, each once.
 
         No command is broken.
         """
         groups: dict[str, dict[tuple[str, ...], list[int]]] = {}
-        for number, row in enumerate(rows, 1):
+        for numbers, row in zip(self._numbers(rows), rows):
             texts = tuple(self.sentences(dict(zip(columns, row))))
             if texts:
                 groups.setdefault(texts[0], {}).setdefault(
-                    texts[1:], []).append(number)
+                    texts[1:], []).extend(numbers)
         for first, parts in groups.items():
             lead = _ranges(sorted(itertools.chain(*parts.values()))) + '. '
             indent = ' ' * min(len(lead), _MAX_INDENT)
@@ -335,7 +353,7 @@ class BdmCommand(command.Lister):
                 stuck_after=datetime.timedelta(seconds=args.stuck_after)),
             manager.session.get_project_id(), self.progress, PluginHosts(
                 manager.bdm_cleanup.placement(self.budget, args.rate),
-                lambda text: self.note('%s', text)).lacks)
+                lambda text: self.note('%s', text)).have)
 
 
 def _in_a_spreadsheet(text: str) -> str:
@@ -354,6 +372,18 @@ def _brief(cell: Any) -> Any:
     if isinstance(cell, Result):
         return str(cell.status)
     return '-' if cell is None else cell
+
+
+def _fit(headings: Sequence[str], lines: Sequence[list[Any]],
+         index: int) -> None:
+    """Cut names where a table does not fit the terminal; IDs never are."""
+    names = [terminal.printable(str(line[index])) for line in lines]
+    width = 1 + sum(3 + max(len(str(cell)) for cell in column)
+                    for column in zip(headings, *lines))
+    room = max(_LEAST_NAME, max(map(len, names), default=0) - max(
+        0, width - shutil.get_terminal_size().columns))
+    for line, name in zip(lines, names):
+        line[index] = name if len(name) <= room else name[:room - 3] + '...'
 
 
 def _ranges(numbers: Iterable[int]) -> str:

@@ -89,8 +89,8 @@ class ReleaseBdm(change_command.ChangeCommand):
         if connector.is_none and not args.targets:
             raise errors.BadInput('--connector none confirms that no host had '
                                   'a volume: give volumes or attachments')
-        plan = [i for i in plan_file.read_plan(args.plan)
-                if i.remedy is Remedy.RELEASE] if args.plan else []
+        plan = [i for i in self.read_plan(args)
+                if i.remedy is Remedy.RELEASE]
         cloud = self.connect(args)
         releaser = release.Releaser(cloud, connector, args.same_cloud)
         releaser.check()

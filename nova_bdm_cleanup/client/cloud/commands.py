@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 
 from nova_bdm_cleanup.client.cloud.nova import ComputeServer
+from nova_bdm_cleanup.rules.facts import Policy
 
 _GET_CONNECTOR = 'nova-manage volume_attachment get_connector --json > %s'
 
@@ -81,6 +82,10 @@ def repair(server: str, host: str | None) -> str:
         'host ' + host if host else 'its host', server)
 
 
+def undo(host: str) -> str:
+    return 'on host %s: nova-bdm-cleanup journal list' % host
+
+
 def check_plugin(host: str | None) -> str:
     return 'on host %s: nova-bdm-cleanup check' % host
 
@@ -98,7 +103,19 @@ def new_attachment(server: ComputeServer, volume: str) -> tuple[str, ...]:
         'connector.json' % (server.id, volume))
 
 
-def release_with_connector(target: str, host: str | None) -> tuple[str, ...]:
+def bounds(policy: Policy) -> str:
+    """Return the options for the ages of young and stuck, where not usual."""
+    usual = Policy()
+    return ''.join(
+        ' %s %d' % (name, period.total_seconds())
+        for name, period, default in (
+            ('--grace-period', policy.grace_period, usual.grace_period),
+            ('--stuck-after', policy.stuck_after, usual.stuck_after))
+        if period != default)
+
+
+def release_with_connector(target: str, host: str | None,
+                           policy: Policy) -> tuple[str, ...]:
     """Return the commands that release a volume or an attachment of a host.
 
     :param host: the host that had it, if known
@@ -106,9 +123,10 @@ def release_with_connector(target: str, host: str | None) -> tuple[str, ...]:
     return (
         'on %s: %s' % ('host ' + host if host else 'the host that had it',
                        _GET_CONNECTOR % 'FILE'),
-        'openstack bdm release --connector FILE %s' % target)
+        'openstack bdm release --connector FILE %s%s' % (
+            target, bounds(policy)))
 
 
-def release_without_host(target: str) -> str:
+def release_without_host(target: str, policy: Policy) -> str:
     return ('if no host ever had it: openstack bdm release --connector none '
-            '%s' % target)
+            '%s%s' % (target, bounds(policy)))

@@ -467,14 +467,10 @@ def _on(host: str | None) -> str:
 
 def advised(found: CloudFinding, cloud: Cloud) -> CloudFinding:
     """Return the finding with advice for the current user and time."""
-    policy, usual = cloud.policy, facts.Policy()
+    policy = cloud.policy
     found = dataclasses.replace(
-        found, is_for_member=not cloud.cinder.sees_all, options=''.join(
-            ' %s %d' % (name, period.total_seconds())
-            for name, period, default in (
-                ('--grace-period', policy.grace_period, usual.grace_period),
-                ('--stuck-after', policy.stuck_after, usual.stuck_after))
-            if period != default))
+        found, is_for_member=not cloud.cinder.sees_all,
+        options=commands.bounds(policy))
     if found.needs_plugin and cloud.lacks_plugin(found.node):
         if found.reason is Reason.SERVER_IN_ERROR and found.server:
             # Nova alone starts it.

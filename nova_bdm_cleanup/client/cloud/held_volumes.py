@@ -179,9 +179,11 @@ class HeldVolume:
     def with_connector(self) -> tuple[str, ...]:
         """Return the commands that release it with a host's connector."""
         target = (self.attachment or self.volume).id
-        found = commands.release_with_connector(target, self.host)
+        found = commands.release_with_connector(target, self.host,
+                                                self.policy)
         if self.may_never_have_been_connected:
-            return (*found, commands.release_without_host(target))
+            return (*found, commands.release_without_host(
+                target, self.policy))
         return found
 
 
@@ -220,7 +222,7 @@ HELD_VOLUMES: Table[Row[HeldVolume, Ruling]] = Table(
         'of that host',
         is_settled=True,
         commands=lambda v: commands.release_with_connector(
-            v.volume.id, None)),
+            v.volume.id, None, v.policy)),
 
     # No record tells an attach under way from one that died, nor what the
     # host and the guest have of it.

@@ -154,15 +154,19 @@ class Cloud:
     project: str | None
     #: Called with the current step and its count.
     progress: Callable[[str, int], None]
-    #: Returns whether a compute node is known to be without the plugin in
-    #: mode ``enforce``.
-    lacks_plugin: Callable[[str | None], bool] = lambda node: False
+    #: Returns whether a compute node has the plugin in mode ``enforce``;
+    #: None: it is not known.
+    has_plugin: Callable[[str | None], bool | None] = lambda node: None
     #: Returns the time, with its time zone.
     now: Callable[[], datetime.datetime] = functools.partial(
         datetime.datetime.now, datetime.timezone.utc)
 
     def __post_init__(self) -> None:
         self.witness = Witness(self.nova, self.cinder)
+
+    def lacks_plugin(self, node: str | None) -> bool:
+        """Return whether a compute node is known to be without the plugin."""
+        return self.has_plugin(node) is False
 
     def inspect(self, server_id: str, named: Sequence[str] = (),
                 closely: bool = False,

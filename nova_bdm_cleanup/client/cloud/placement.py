@@ -27,13 +27,14 @@ class PluginHosts:
         self._api = api
         self._tell = tell
 
-    def lacks(self, node: str | None) -> bool:
-        """Return whether a compute node is known not to be one of them.
+    def have(self, node: str | None) -> bool | None:
+        """Return whether a compute node is one of them; None: it is not known.
 
         :param node: None: no host has the server, or Nova does not tell
         """
-        return (node is not None and self._nodes is not None
-                and node not in self._nodes)
+        if node is None or self._nodes is None:
+            return None
+        return node in self._nodes
 
     @functools.cached_property
     def _nodes(self) -> frozenset[str] | None:

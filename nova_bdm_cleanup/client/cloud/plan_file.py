@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 import datetime
 import json
 import sys
@@ -23,12 +24,16 @@ _FIELDS = ('Server', 'Host', 'Volume', 'Attachment', 'Reason', 'Since',
            'Remedy')
 
 
-def read_plan(path: str) -> tuple[CloudFinding, ...]:
-    """Return all findings of an audit.
+def read_plan(path: str, numbers: Collection[int] = (),
+              host: str | None = None) -> tuple[CloudFinding, ...]:
+    """Return the findings of an audit.
 
     :param path: path of a file; ``-``: standard input
-    :raises BadInput: when it is not a plan
+    :param numbers: only these findings, counted from 1; empty: all
+    :param host: only those of this host; None: all
+    :raises BadInput: when it is not a plan, or has none of these
     """
+    name = 'plan of standard input' if path == '-' else 'plan file ' + path
     try:
         if path == '-':
             rows = json.load(sys.stdin)
@@ -37,12 +42,22 @@ def read_plan(path: str) -> tuple[CloudFinding, ...]:
                 rows = json.load(file)
         if not isinstance(rows, list):
             raise ValueError('it is not a list of findings')
-        return tuple(map(_finding, rows))
+        plan = tuple(map(_finding, rows))
     except (OSError, ValueError) as exc:
         raise errors.BadInput(
             '%s: %s; a plan is what "openstack bdm audit -f json" prints' % (
-                'plan of standard input' if path == '-' else
-                'plan file ' + path, getattr(exc, 'strerror', exc))) from exc
+                name, getattr(exc, 'strerror', exc))) from exc
+    for number in numbers:
+        if not 1 <= number <= len(plan):
+            raise errors.BadInput('%s: it has no finding %d, but %d' % (
+                name, number, len(plan)))
+    if host and not any(spelling.is_same_host(i.host or '', host)
+                        for i in plan):
+        raise errors.BadInput('%s: it has no finding of host %s' % (
+            name, host))
+    return tuple(i for number, i in enumerate(plan, 1)
+                 if (not numbers or number in numbers) and (
+                     not host or spelling.is_same_host(i.host or '', host)))
 
 
 def has_changed(planned: CloudFinding,

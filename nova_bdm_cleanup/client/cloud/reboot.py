@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-import contextlib
 import dataclasses
 import time
 
@@ -15,7 +14,7 @@ from nova_bdm_cleanup.client.cloud.findings import (
     findings_of,
     WITHOUT_PLUGIN,
 )
-from nova_bdm_cleanup.client.cloud.nova import ComputeServer, Nova
+from nova_bdm_cleanup.client.cloud.nova import ComputeServer
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.action_events import ActionEvent, Kind
@@ -30,21 +29,30 @@ _OF_SERVER = {Reason.INTERRUPTED: 'reset the state of the server',
 
 _POLL = 2.0
 
-#: The newest actions of a server in which an event of the plugin is looked
-#: for: each costs a request.
-_LOOKED_AT = 5
+
+@dataclasses.dataclass(frozen=True)
+class Consent:
+    """The options by which an operator allows what is otherwise refused."""
+
+    #: Also servers that their owners have locked.
+    to_locked: bool = False
+    #: The state of an interrupted server is reset before.
+    to_reset: bool = False
+    #: Also on hosts that are known to be without the plugin.
+    to_lack_of_plugin: bool = False
 
 
 class RebootPreview:
     """The changes that a hard reboot would make, and the objections.
 
-    :param lacks_plugin: the host is known to be without the plugin
+    :param has_plugin: whether its host has the plugin; None: not known
     """
 
     def __init__(self, seen: inspection.Inspection,
-                 resets_state: bool = False, lacks_plugin: bool = False
-                 ) -> None:
+                 consent: Consent = Consent(),
+                 has_plugin: bool | None = None) -> None:
         self.server = server = seen.server
+        self.has_plugin = has_plugin
         #: The state of the server is reset before.
         self.resets_state = seen.is_interrupted
         findings = findings_of(seen)
@@ -64,7 +72,7 @@ class RebootPreview:
                 key=lambda f: f.reason is not Reason.HEALTHY)}
         #: Why it must not be done; empty: it may.
         self.refusals: list[str] = []
-        if seen.is_interrupted and not resets_state:
+        if seen.is_interrupted and not consent.to_reset:
             self.refusals.append(
                 'an operation on it was interrupted (%s); give --reset-state '
                 'to set its state to error and reboot it' % server.task)
@@ -86,7 +94,8 @@ class RebootPreview:
             self.refusals.append(
                 'nova-compute of its host %s is %s, and would reboot it only '
                 'when it is back' % (server.host, server.host_status))
-        if self.findings and lacks_plugin:
+        if (self.findings and has_plugin is False
+                and not consent.to_lack_of_plugin):
             self.refusals.append(
                 WITHOUT_PLUGIN % server.host + '; enable it there first, or '
                 'give --without-plugin to reboot the server nevertheless')
@@ -153,40 +162,21 @@ class RebootPreview:
         return ''
 
 
-def preview(cloud: inspection.Cloud, server_id: str, locked_too: bool = False,
-            closely: bool = False, resets_state: bool = False
+def preview(cloud: inspection.Cloud, server_id: str,
+            consent: Consent = Consent(), closely: bool = False
             ) -> RebootPreview:
     """Return the preview of a hard reboot of a server.
 
-    :param locked_too: a lock of the owner does not count
-    :param resets_state: the state of an interrupted server is reset before
     :param closely: an earlier inspection found something
     :raises BadInput: when there is no such server
     :raises ApiError: when the server cannot be inspected
     """
     seen = cloud.inspect(server_id, closely=closely,
-                         heeds_owners_lock=not locked_too)
+                         heeds_owners_lock=not consent.to_locked)
     if seen is None:
         raise errors.BadInput('server %s does not exist' % server_id)
-    return RebootPreview(seen, resets_state,
-                         cloud.lacks_plugin(seen.server.node))
-
-
-def last_plugin_event(nova: Nova, server: ComputeServer) -> str:
-    """Return the last event of the plugin on the server's host, in words;
-    empty: none is known.
-
-    It is no proof that the plugin is still there.
-    """
-    # Without this the reboot is the same.
-    with contextlib.suppress(errors.ApiError):
-        for action in nova.actions(server.id)[:_LOOKED_AT]:
-            for event in nova.plugin_events(server.id, action):
-                if event.host and spelling.is_same_host(
-                        event.host, server.host or ''):
-                    return '"%s", in a %s of the server at %s' % (
-                        event.kind.value, action.name, action.began)
-    return ''
+    return RebootPreview(seen, consent, cloud.has_plugin(seen.server.node)
+                         if seen.findings else None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -258,26 +248,22 @@ class Reboot(Change):
     :param timeout: seconds to wait for it
     :param shown: the preview that the operator was shown
     :param stop_again: stop the server after it, as it was stopped before
-    :param locked_too: the operator wants locked servers rebooted, too
-    :param resets_state: and those that were interrupted
     """
 
     def __init__(self, cloud: inspection.Cloud, timeout: float,
                  shown: RebootPreview, stop_again: bool,
-                 locked_too: bool = False, resets_state: bool = False
-                 ) -> None:
+                 consent: Consent = Consent()) -> None:
         self.subjects = shown.findings
         self.advice = '; see openstack bdm show %s' % shown.server.id
         self._cloud = cloud
         self._timeout = timeout
-        self._shown = shown
+        self.shown = shown
         self._now = shown
         self._over: list[Result] = []
         #: The request IDs of the actions before the reboot.
         self._earlier: frozenset[str] = frozenset()
         self._stop_again = stop_again
-        self._locked_too = locked_too
-        self._resets_state = resets_state
+        self._consent = consent
 
     def check(self) -> list[Result]:
         try:
@@ -289,14 +275,14 @@ class Reboot(Change):
             return self._over
         why = '; '.join(now.refusals) or now.objection(
             self.subjects, self.subjects)
-        if not why and now.loses_memory and not self._shown.loses_memory:
+        if not why and now.loses_memory and not self.shown.loses_memory:
             why = ('the server is %s now, and its memory would be lost'
                    % now.server.status)
         if why:
             return self.for_all(Status.SKIPPED, why)
         self._earlier = frozenset(
             a.request_id
-            for a in self._cloud.nova.actions(self._shown.server.id))
+            for a in self._cloud.nova.actions(self.shown.server.id))
         return []
 
     def make(self) -> list[Result]:
@@ -307,10 +293,13 @@ class Reboot(Change):
         try:
             nova.reboot_hard(server.id)
         except (errors.Refused, errors.Conflict, errors.NotFound) as exc:
-            if not self._now.resets_state:
-                raise
-            raise errors.Unanswered(
-                'the state of the server is error now, and %s' % exc) from exc
+            if self._now.resets_state:
+                raise errors.Unanswered('the state of the server is error '
+                                        'now, and %s' % exc) from exc
+            if isinstance(exc, errors.Conflict):
+                # Other servers can still be rebooted.
+                return self.for_all(Status.SKIPPED, str(exc))
+            raise
         try:
             status = self._wait(server, 'hard reboot')
             if stops and status == 'ACTIVE':
@@ -329,8 +318,8 @@ class Reboot(Change):
             for i in self.subjects if not self._now.settled(i)]
 
     def _preview(self) -> RebootPreview:
-        return preview(self._cloud, self._shown.server.id, self._locked_too,
-                       closely=True, resets_state=self._resets_state)
+        return preview(self._cloud, self.shown.server.id, self._consent,
+                       closely=True)
 
     def _read_record(self) -> RebootRecord:
         """Read what the plugin has recorded."""

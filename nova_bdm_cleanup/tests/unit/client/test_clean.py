@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import datetime
+import json
 from typing import Any, Callable
 from unittest import mock
 
@@ -52,7 +53,9 @@ class CleanBdmTest(CleanCase):
         self.alter(status='SHUTOFF')
         self.assert_results(ExitCode.OK, ['removed'], 'clean', 'alpha',
                             '--yes')
-        self.assertIn('runs afterwards', self.log.output)
+        self.assertRegex(self.stderr.getvalue(), (
+            'Plugin +Servers +Disks +Memory Lost +Stopped, Then Running\n'
+            'compute1 +enforce +1 +1 +- +alpha\n'))
 
     def test_failed_stop_is_reported_as_unknown(self) -> None:
         """Report "unknown": the reboot itself was done."""
@@ -69,7 +72,7 @@ class CleanBdmTest(CleanCase):
         self.cloud.on('POST', act)
         code, (row,) = self.bdm('clean', 'alpha', '--yes', '--stop-again')
         self.assertEqual(ExitCode.PARTLY, code)
-        self.assertIn('is stopped again', self.log.output)
+        self.assertIn('Stopped, Then Stopped Again', self.stderr.getvalue())
         self.assertRegex(row['Result'], '^unknown: .*locked.*; see openstack '
                                         'bdm show ' + self.alpha)
 
@@ -147,15 +150,15 @@ class CleanBdmTest(CleanCase):
                       'the memory of its guest' % self.alpha):
             self.assertIn(words, shown)
 
-    def test_reboot_refused_by_nova_is_a_failure(self) -> None:
+    def test_conflict_in_nova_skips_only_that_server(self) -> None:
         self.break_volume()
-        for status in (403, 409):
+        for status, words in ((403, 'failed: '), (409, 'skipped: ')):
             self.cloud.calm()
             self.cloud.on('POST .*/action', lambda s=status: (s, {
                 'conflictingRequest': {'message': 'on purpose'}}))
             code, (row,) = self.bdm('clean', 'alpha', '--yes')
             self.assertEqual(ExitCode.PARTLY, code)
-            self.assertIn('failed: ', row['Result'])
+            self.assertIn(words, row['Result'])
 
     def interrupt(self) -> None:
         raise KeyboardInterrupt
@@ -379,25 +382,6 @@ class ProofTest(CleanCase):
             self.assert_results(code, ['; '.join(words)], 'clean', 'alpha',
                                 '--yes')
 
-    def test_dry_run_shows_earlier_events_of_the_plugin(self) -> None:
-        def shown() -> str:
-            self.bdm('clean', 'alpha', '--dry-run')
-            return self.log.output
-
-        unknown = 'none is known for this server; "nova-bdm-cleanup status"'
-        self.assertIn(unknown, shown())
-        self.cloud.reboot_events[self.alpha] = [
-            'bdm_cleanup removed attachment x (stale-attachment)']
-        self.assertRegex(shown(), 'event of the plugin on this host: '
-                         '"removed", in a reboot of the server at 2')
-        # The server was on another host then.
-        self.alter(**{'OS-EXT-SRV-ATTR:host': 'compute2'})
-        self.assertIn(unknown, shown().splitlines()[-2])
-        # This is only a hint.
-        self.alter(**{'OS-EXT-SRV-ATTR:host': 'compute1'})
-        self.cloud.on('os-instance-actions/', lambda: (500, {}))
-        self.assertIn(unknown, shown().splitlines()[-2])
-
     def test_the_host_is_down(self) -> None:
         for status in ('DOWN', 'UNKNOWN'):
             self.alter(host_status=status)
@@ -546,6 +530,48 @@ class PlanTest(CleanCase):
                               '(volume-available)' % extra],
             'clean', '--plan', path, '--yes')
         self.assertEqual(0, self.cloud.asked('POST'))
+
+    def test_only_chosen_findings_are_cleaned(self) -> None:
+        second = self.cloud.attach(self.alpha, 'second')
+        for volume in (self.disk, second, self.other):
+            self.cloud.lose_attachment(volume)
+        path = self.plan()
+        with open(path) as file:
+            numbers = {row['Volume']: str(number) for number, row
+                       in enumerate(json.load(file), 1)}
+        self.reboot()
+        # A reboot of a server ends all of its findings, so each is chosen.
+        self.assert_results(
+            ExitCode.PARTLY, ['skipped: a reboot would also remove volume %s '
+                              '(volume-available)' % second],
+            'clean', '--plan', path, '--yes', '--finding', numbers[self.disk])
+        self.assert_results(
+            ExitCode.OK, ['removed'], 'clean', '--plan', path, '--yes',
+            '--finding', numbers[self.other])
+        self.assert_results(
+            ExitCode.OK, ['skipped: it no longer exists', 'removed',
+                          'removed'],
+            'clean', '--plan', path, '--yes', '--host', 'compute1')
+        self.assertIn('1 removed; a removal is undone on its host:\n'
+                      '  on host compute1: nova-bdm-cleanup journal list\n',
+                      self.log.output)
+
+    def test_choice_needs_a_plan(self) -> None:
+        for choice in (('--finding', '1'), ('--host', 'compute1')):
+            code, _ = self.bdm('clean', 'alpha', '--yes', *choice)
+            self.assertEqual(ExitCode.BAD_INPUT, code)
+            self.assertIn('--finding and --host choose from a plan',
+                          self.stderr.getvalue())
+
+    def test_number_of_servers_is_checked_before_anything_is_printed(
+            self) -> None:
+        for volume in (self.disk, self.other):
+            self.cloud.lose_attachment(volume)
+        code, _ = self.bdm('clean', '--plan', self.plan(), '--yes',
+                           '--max', '1')
+        self.assertEqual(
+            (ExitCode.REFUSED, '2 servers to do, and --max allows 1; nothing '
+             'was changed\n'), (code, self.stderr.getvalue()))
 
     def test_server_that_is_gone_or_busy_is_not_rebooted(self) -> None:
         self.break_volume()

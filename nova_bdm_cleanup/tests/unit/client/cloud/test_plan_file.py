@@ -34,11 +34,32 @@ class ReaderTest(base.TestCase):
         super().setUp()
         self.path = os.path.join(self.tempdir(), 'plan.json')
 
-    def read(self, content: Any) -> tuple[CloudFinding, ...]:
+    def read(self, content: Any, *chosen: Any) -> tuple[CloudFinding, ...]:
         with open(self.path, 'w', encoding='utf-8') as file:
             file.write(content if isinstance(content, str)
                        else json.dumps(content))
-        return plan_file.read_plan(self.path)
+        return plan_file.read_plan(self.path, *chosen)
+
+    def test_findings_are_chosen_by_number_and_host(self) -> None:
+        rows = [{**ROW, 'Volume': 'volume-%d' % number, 'Host': host}
+                for number, host in enumerate(
+                    ('compute-1', 'compute-2', 'compute-2.example.org'), 1)]
+        cases: tuple[tuple[Any, str], ...] = (
+            (((), None), '123'), (((3, 1), None), '13'),
+            (((), 'COMPUTE-2'), '23'), (((1, 2), 'compute-2'), '2'))
+        for chosen, volumes in cases:
+            self.assertEqual(
+                ['volume-' + number for number in volumes],
+                [i.volume for i in self.read(rows, *chosen)])
+        refused: tuple[tuple[Any, str], ...] = (
+            (((0,), None), 'it has no finding 0, but 3'),
+            (((2, 4), None), 'it has no finding 4, but 3'),
+            (((), 'compute-9'), 'it has no finding of host compute-9'))
+        for chosen, words in refused:
+            exc = self.assertRaises(errors.BadInput, self.read, rows,
+                                    *chosen)
+            self.assertEqual('plan file %s: %s' % (self.path, words),
+                             str(exc))
 
     def test_remedy_of_the_plan_is_kept(self) -> None:
         look, finding = self.read([

@@ -16,6 +16,8 @@ from nova_bdm_cleanup.rules.reasons import Reason, Remedy
 from nova_bdm_cleanup.tests.unit import loopback
 from nova_bdm_cleanup.tests.unit.client.cloud import base
 
+RESET = reboot.Consent(to_reset=True)
+
 
 class RebootCase(base.CloudCase):
 
@@ -138,21 +140,21 @@ class LookTest(RebootCase):
         self.cloud.interrupt(self.alpha)
         why, = self.look().refusals
         self.assertIn('interrupted (shelving); give --reset-state', why)
-        plan = reboot.preview(self.seen(), self.alpha, resets_state=True)
+        plan = reboot.preview(self.seen(), self.alpha, consent=RESET)
         self.assertEqual(
             ([], [Reason.INTERRUPTED, Reason.VOLUME_AVAILABLE]),
             (plan.refusals, [i.reason for i in plan.findings]))
 
     def test_option_is_for_interrupted_servers_only(self) -> None:
         self.cloud.servers[self.alpha]['OS-EXT-STS:task_state'] = 'shelving'
-        plan = reboot.preview(self.seen(), self.alpha, resets_state=True)
+        plan = reboot.preview(self.seen(), self.alpha, consent=RESET)
         self.assertEqual(['an operation on it is in progress (shelving)'],
                          plan.refusals)
 
     def test_reset_that_was_not_shown_is_an_objection(self) -> None:
         before = self.look()
         self.cloud.interrupt(self.alpha)
-        now = reboot.preview(self.seen(), self.alpha, resets_state=True)
+        now = reboot.preview(self.seen(), self.alpha, consent=RESET)
         self.assertEqual(
             'a reboot would also reset the state of the server (interrupted)',
             now.objection(before.findings, before.findings))
@@ -190,8 +192,8 @@ class RunTest(RebootCase):
     def test_state_is_reset_right_before_the_reboot(self) -> None:
         self.cloud.interrupt(self.alpha)
         cloud = self.seen()
-        plan = reboot.preview(cloud, self.alpha, resets_state=True)
-        change = reboot.Reboot(cloud, 600, plan, False, resets_state=True)
+        plan = reboot.preview(cloud, self.alpha, consent=RESET)
+        change = reboot.Reboot(cloud, 600, plan, False, consent=RESET)
         self.assertEqual([], change.check())
 
         def begin() -> None:
@@ -211,8 +213,8 @@ class RunTest(RebootCase):
     def test_reboot_refused_after_the_reset_is_unanswered(self) -> None:
         self.cloud.interrupt(self.alpha)
         cloud = self.seen()
-        plan = reboot.preview(cloud, self.alpha, resets_state=True)
-        change = reboot.Reboot(cloud, 600, plan, False, resets_state=True)
+        plan = reboot.preview(cloud, self.alpha, consent=RESET)
+        change = reboot.Reboot(cloud, 600, plan, False, consent=RESET)
         self.assertEqual([], change.check())
         self.cloud.on('POST .*/action', lambda: (
             409, {'conflictingRequest': {'message': 'too late'}})
