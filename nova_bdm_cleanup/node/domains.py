@@ -53,9 +53,9 @@ def domains(driver: Any) -> tuple[Domain, ...]:
         return _all_of_libvirt(driver._host)
 
 
-def serials(driver: Any, instance: Any) -> frozenset[str]:
+def serials(driver: Any, instance: Any) -> frozenset[str] | None:
     """Return the volumes that the guest of an instance has, by the serials of
-    its disks; none if it has no guest here.
+    its disks; None: its guest is not defined here, and may be elsewhere.
 
     :raises Exception: when the hypervisor does not tell
     """
@@ -65,7 +65,7 @@ def serials(driver: Any, instance: Any) -> frozenset[str]:
     try:
         guest = driver._host.get_guest(instance)
     except exception.InstanceNotFound:
-        return frozenset()
+        return None
     return devices.serials_in_domain(guest._domain.XMLDesc(0))
 
 

@@ -218,11 +218,9 @@ class NovaInstance:
 
     def attaches(self, bdms: Sequence[facts.Bdm]
                  ) -> Mapping[str, facts.Attach]:
-        if self._trigger.mode is Mode.ARRIVE:
-            # The guest of the former host may have them.
+        in_guest = domains.serials(self._manager.driver, self._instance)
+        if in_guest is None:
             return {}
-        in_guest = domains.serials(
-            self._manager.driver, self._instance)
         return {bdm.uuid: self._attach_of(bdm, in_guest) for bdm in bdms}
 
     def _attach_of(self, bdm: facts.Bdm,
@@ -336,7 +334,8 @@ class NovaInstance:
         if self._trigger.mode is Mode.ARRIVE:
             # The former host has all that the guest has.
             return frozenset()
-        in_guest = domains.serials(self._manager.driver, self._instance)
+        in_guest = domains.serials(
+            self._manager.driver, self._instance) or ()
         newest = self._newest_move(self.name)
         since = newest.created_at.timestamp() if newest else 0.0
         return frozenset(

@@ -211,6 +211,18 @@ class NeverAttachedTest(scenario.TwoDisks):
                           '(never-attached)' % volume)
         self.assert_healthy(view, *self.server.volumes)
 
+    def test_without_a_domain_nothing_proves_that_the_guest_lacks_it(self):
+        """The guest may be elsewhere, with the disk."""
+        volume = self.begin_attach()
+        self.cloud.domain(self.server).undefine()
+        view = self.reboot(self.server)
+        self.assertIsNotNone(view.block_device(volume))
+        self.assertEqual([], self.log_lines(self.server, 'removed'))
+        # Now it has one.
+        view = self.reboot(self.server)
+        self.assert_gone(view, volume)
+        self.assert_healthy(view, *self.server.volumes)
+
     def test_attach_of_another_volume_does_not_count(self):
         """It failed in the first minute of a server with this disk."""
         create, = objects.InstanceActionList.get_by_instance_uuid(
