@@ -249,7 +249,10 @@ class AuditBdm(output.BdmCommand):
         return 'project %s' % (scope.project or self.cloud.project)
 
     def _report(self) -> None:
-        """Report what was audited, and what was not."""
+        """Report what is down, what was audited, and what was not."""
+        if self.auditor.down:
+            self.say('DOWN, which may be the cause of findings: %s'
+                     % ', '.join(self.auditor.down))
         for gap in self.auditor.gaps:
             self.say('INCOMPLETE: %s' % gap)
         notes = [self._scope()]

@@ -104,10 +104,10 @@ class CleanBdm(change_command.ChangeCommand):
         columns, rows = self.carry_out(
             args, [reboot.Reboot(cloud, args.timeout, p, args.stop_again,
                                  consent) for p in todo], known)
-        self.last_commands = [commands.undo(host) for host in sorted({
+        self.appendix = [commands.undo(host) for host in sorted({
             r.subject.host for r in self.results
             if r.status is Status.REMOVED and r.subject.host})]
-        if self.last_commands:
+        if self.appendix:
             self.last_line += '; a removal is undone on its host:'
         return columns, rows
 

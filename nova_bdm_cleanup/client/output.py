@@ -150,8 +150,8 @@ class BdmCommand(command.Lister):
     counts: Sequence[int] = ()
     #: The last line, on standard error; empty: none.
     last_line = ''
-    #: The commands that follow it.
-    last_commands: Sequence[str] = ()
+    #: Lines that follow it, and are never broken.
+    appendix: Sequence[str] = ()
 
     #: The exit code where an API does not answer.
     without_answer = ExitCode.PARTLY
@@ -236,7 +236,7 @@ class BdmCommand(command.Lister):
         self.app.stdout.flush()
         if self.last_line:
             self.note('%s', self.last_line)
-        for line in self.last_commands:
+        for line in self.appendix:
             self.note_command(line)
         return shown
 

@@ -5,15 +5,23 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping
+import contextlib
 import dataclasses
 from typing import Any, Callable, NamedTuple
 
+from nova_bdm_cleanup import terminal
 from nova_bdm_cleanup.client import output
 from nova_bdm_cleanup.client.cloud import commands, findings, inspection
+from nova_bdm_cleanup.client.cloud.nova import ComputeServer, Nova
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import disks, facts
+from nova_bdm_cleanup.rules.facts import Ending
 from nova_bdm_cleanup.rules.reasons import ENDED_HALF_WAY, Reason, Remedy
 from nova_bdm_cleanup.terminal import ExitCode
+
+#: How an operation ended, in words.
+_ENDINGS = {Ending.SUCCESS: 'succeeded', Ending.FAILURE: 'failed',
+            Ending.NONE: 'has no end', Ending.UNKNOWN: 'its end is not shown'}
 
 
 class ShowBdm(output.BdmCommand):
@@ -23,7 +31,8 @@ class ShowBdm(output.BdmCommand):
     attachment in Cinder without a mapping: what Nova says, what Cinder says,
     the verdict and why, and what a hard reboot would do on a compute host
     with the plugin and its default options, also if it keeps a mapping and
-    does not connect its disk.
+    does not connect its disk. If something is not healthy, the last operations
+    on the server follow, and how each ended.
 
     Exit codes: 0 all is healthy, 5 something is not, 4 a request was not
     answered, 3 refused, 2 no such server, 255 the command itself failed.
@@ -62,6 +71,8 @@ class ShowBdm(output.BdmCommand):
             self.note('%s', findings.WITHOUT_PLUGIN % seen.server.host)
         last, reasons = (cloud.nova.not_connected(server.id)
                          if any(f.bdm for f in seen.findings) else ('', {}))
+        if found:
+            self._tell_past(cloud.nova, seen.server)
         actions = map(_action, found)
         disks = [
             ShownDisk(f, seen, 'none' if f.reason is Reason.HEALTHY
@@ -70,6 +81,25 @@ class ShowBdm(output.BdmCommand):
             for f in seen.plan.findings]
         return SHOW_COLUMNS, [[fact.value(disk) for fact in FACTS]
                          for disk in disks]
+
+    def _tell_past(self, nova: Nova, server: ComputeServer) -> None:
+        """Show the last operations on the server."""
+        past = []
+        with contextlib.suppress(errors.Refused, errors.Unanswered):
+            # They only say why.
+            past = nova.past(server.id)
+        if not past:
+            return
+        bad = next((p for p in past if p.ending is not Ending.SUCCESS), None)
+        self.last_line = (
+            'The last operations on the server; all have succeeded:'
+            if bad is None else 'Perhaps the cause: %s, %s. The last '
+            'operations on the server:' % (bad.action.name, _ENDINGS[
+                bad.ending]))
+        self.appendix = terminal.columns([
+            (each.action.began.replace('T', ' ')[:19], each.action.name,
+             _ENDINGS[each.ending], ', '.join(each.hosts),
+             each.action.request_id) for each in past]).split('\n')
 
     def sentences(self, row: Mapping[str, Any]) -> Iterator[str]:
         if row['Verdict'] != str(Reason.HEALTHY):

@@ -8,7 +8,7 @@ conclusion.  What the API does not promise raises
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 import datetime
 from typing import Any
 import urllib.parse
@@ -104,3 +104,14 @@ def moment(record: Mapping[str, Any],
         return None
     return found if found.tzinfo else found.replace(
         tzinfo=datetime.timezone.utc)
+
+
+def down(services: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return the services of an answer that are down, in words.
+
+    One that is disabled is meant to be.
+    """
+    return tuple(sorted(
+        '%s on %s' % (text(record, 'binary'), text(record, 'host'))
+        for record in services if record.get('state') == 'down'
+        and record.get('status') == 'enabled'))

@@ -83,6 +83,8 @@ class CloudAudit:
             cloud.nova.has_deleted)
         #: The compute hosts of this Nova, where it tells them.
         self.hosts: frozenset[str] = frozenset()
+        #: The services that are down, where the APIs tell them.
+        self.down: list[str] = []
         #: Why the result is incomplete; empty: it is complete.
         self.gaps: list[str] = []
         #: Servers, volumes claimed by them, and attachments listed.
@@ -99,7 +101,7 @@ class CloudAudit:
         scope = self._scope
         self._cinder.prove_admin(scope.needs_admin)
         try:
-            self._note_silent_hosts()
+            self._ask_for_services()
             for finding in (
                     self._these(scope.servers) if scope.servers
                     else self._host(scope.host) if scope.host
@@ -405,7 +407,11 @@ class CloudAudit:
 
     # Whether the answers are reliable
 
-    def _note_silent_hosts(self) -> None:
+    def _ask_for_services(self) -> None:
+        if self._cinder.sees_all:
+            # Without an answer, the lists are incomplete as well.
+            with contextlib.suppress(errors.Unanswered, errors.Refused):
+                self.down += self._cinder.services_down()
         try:
             hosts = self._nova.hosts()
         except errors.Forbidden:
@@ -417,6 +423,7 @@ class CloudAudit:
                              % exc)
             return
         self.hosts = hosts.known
+        self.down += hosts.down
         if hosts.silent:
             self.gaps.append('the cells of these compute hosts do not '
                              'answer: %s' % ', '.join(hosts.silent))

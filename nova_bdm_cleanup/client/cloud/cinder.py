@@ -40,6 +40,14 @@ class CloudCinder(Cinder):
                                  'credentials; this needs the admin role')
         return self.sees_all
 
+    def services_down(self) -> tuple[str, ...]:
+        """Return the services of Cinder that are down, with their hosts.
+
+        :raises Refused: without the admin role
+        """
+        return answers.down(answers.records(
+            self._api.get('/os-services'), 'services'))
+
     def attachments(self, project: str | None = None,
                     volume: str | None = None
                     ) -> Iterator[list[Attachment]]:

@@ -47,6 +47,9 @@ _RESET = ('ERROR', 'ACTIVE')
 #: Nova's words for a host whose nova-compute does not run.
 _NOT_UP = ('DOWN', 'UNKNOWN')
 
+#: The actions of a timeline: each costs a request.
+_PAST = 8
+
 #: The actions that begin no operation.
 _LOCKS = ('lock', 'unlock')
 
@@ -178,6 +181,16 @@ class InstanceAction:
 
 
 @dataclasses.dataclass(frozen=True)
+class PastAction:
+    """A request to a server, and how it ended."""
+
+    action: InstanceAction
+    ending: Ending
+    #: The hosts that carried it out; none without the admin role.
+    hosts: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class Lock:
     """The lock of a server, as far as Nova tells."""
 
@@ -193,6 +206,8 @@ class ComputeHosts:
     """The compute hosts of a cloud."""
 
     known: frozenset[str]
+    #: The services of Nova that are down, with their hosts.
+    down: tuple[str, ...]
     #: Those of cells that do not answer: lists silently leave out the servers
     #: of such a cell.
     silent: tuple[str, ...]
@@ -223,11 +238,12 @@ class Nova:
 
         :raises Refused: without the admin role
         """
-        body = self._api.get('/os-services', {'binary': 'nova-compute'})
+        services = answers.records(self._api.get('/os-services'), 'services')
         status = {answers.text(r, 'host'): answers.text(r, 'status')
-                  for r in answers.records(body, 'services')}
+                  for r in services
+                  if answers.text(r, 'binary') == 'nova-compute'}
         return ComputeHosts(
-            frozenset(status),
+            frozenset(status), answers.down(services),
             tuple(sorted(h for h in status if status[h] == _UNKNOWN)))
 
     def server(self, server_id: str) -> ComputeServer | None:
@@ -332,8 +348,7 @@ class Nova:
             if action.name == 'swap_volume'), default=Ending.SUCCESS)
 
     def _ending(self, server_id: str, action: InstanceAction) -> Ending:
-        return Ending.of(answers.optional_text(event, 'result')
-                         for event in self._events(server_id, action))
+        return _ending_of(self._events(server_id, action))
 
     def has_failed_detach(self, server: ComputeServer, volume_id: str,
                           since: datetime.datetime | None) -> bool:
@@ -391,6 +406,19 @@ class Nova:
             answers.optional_text(r, 'start_time') or '-',
             answers.moment(r, 'start_time'))
             for r in answers.records(body, 'instanceActions')]
+
+    def past(self, server_id: str) -> list[PastAction]:
+        """Return the last requests to a server, the newest first."""
+        found = []
+        actions = [a for a in self.actions(server_id)
+                   if a.name not in _LOCKS]
+        for action in actions[:_PAST]:
+            events = self._events(server_id, action)
+            hosts = (answers.optional_text(e, 'host') for e in events)
+            found.append(PastAction(
+                action, _ending_of(events),
+                tuple(sorted(set(filter(None, hosts))))))
+        return found
 
     def was_interrupted(self, server: ComputeServer) -> bool:
         """Return whether nothing carries out the task of a server any more.
@@ -479,6 +507,11 @@ class Nova:
         """Ask for a stop; it is not over when this returns."""
         self._api.post('/servers/%s/action' % quoted(server_id),
                        {'os-stop': None})
+
+
+def _ending_of(events: Iterable[Mapping[str, Any]]) -> Ending:
+    return Ending.of(answers.optional_text(event, 'result')
+                     for event in events)
 
 
 def mappings_of(server: ComputeServer,

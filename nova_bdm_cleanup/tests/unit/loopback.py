@@ -81,6 +81,9 @@ class LoopbackCloud:
         #: Hosts that run nova-compute.
         self.hosts = ['compute1', 'compute2']
         self.silent_hosts: list[str] = []
+        #: Other services of each API.
+        self.services: dict[str, list[dict[str, str]]] = {
+            'nova': [], 'cinder': []}
         #: Those that show the plugin in mode enforce.
         self.plugin_hosts = ['compute1', 'compute2']
         self.silent_servers: list[str] = []
@@ -303,10 +306,10 @@ class LoopbackCloud:
             if not admin:
                 return 403, {'forbidden': {'message': 'Policy'}}
             return 200, {'services': [
-                {'host': h, 'binary': 'nova-compute', 'status': s}
-                for s, hosts in (('enabled', self.hosts),
-                                 ('UNKNOWN', self.silent_hosts))
-                for h in hosts]}
+                *({'host': h, 'binary': 'nova-compute', 'status': s}
+                  for s, hosts in (('enabled', self.hosts),
+                                   ('UNKNOWN', self.silent_hosts))
+                  for h in hosts), *self.services['nova']]}
         if path == '/os-migrations':
             if not admin:
                 return 403, {'forbidden': {'message': 'Policy'}}
@@ -457,6 +460,8 @@ class LoopbackCloud:
 
     def _cinder(self, request: Request) -> tuple[int, Any]:
         path, admin = request.path, request.is_admins
+        if path == '/os-services':
+            return 200, {'services': self.services['cinder']}
         if path == '/attachments' and request.method == 'POST':
             return self._reserve(request.body['attachment'])
         if path in ('/attachments', '/attachments/detail'):

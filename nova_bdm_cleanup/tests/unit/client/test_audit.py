@@ -61,6 +61,26 @@ class AuditBdmTest(commandcase.CommandCase):
         code, rows = self.bdm('release', *action.split()[3:], '--yes')
         self.assertEqual((ExitCode.OK, 20), (code, len(rows)))
 
+    def test_services_that_are_down_come_first(self) -> None:
+        self.table('--all-projects')
+        self.assertNotIn('DOWN', self.stderr.getvalue())
+        for api, service in (('nova', 'nova-conductor'),
+                             ('cinder', 'cinder-volume')):
+            self.cloud.services[api] = [
+                {'binary': service, 'host': host, 'state': state,
+                 'status': status} for host, state, status in (
+                    ('here', 'up', 'enabled'), ('there', 'down', 'enabled'),
+                    ('apart', 'down', 'disabled'))]
+        self.table('--all-projects')
+        self.assertIn(
+            'DOWN, which may be the cause of findings: cinder-volume on '
+            'there, nova-conductor on there\n', self.stderr.getvalue())
+        # It is only a hint.
+        self.cloud.on('/os-services', lambda: (
+            403, {'forbidden': {'message': 'Policy'}}))
+        self.table()
+        self.assertNotIn('DOWN', self.stderr.getvalue())
+
     def carry_out(self, action: str, *arguments: str) -> int:
         """Run an action of a table; return the exit code."""
         command, *words = action.partition('openstack bdm ')[2].split()

@@ -27,6 +27,26 @@ class ShowBdmTest(commandcase.CommandCase):
         table = self.bdm('show', 'alpha', form='table')[1]
         self.assertEqual('+', table.splitlines()[-1][-1])
 
+    def test_last_operations_tell_the_cause(self) -> None:
+        self.cloud.reboot_events[self.alpha] = ['compute_reboot_instance']
+        self.bdm('show', 'alpha')
+        self.assertNotIn('operations', self.log.output)
+        self.break_volume()
+        self.bdm('show', 'alpha')
+        self.assertRegex(self.log.output, (
+            'The last operations on the server; all have succeeded:\n'
+            r'  2\d{3}-\d\d-\d\d \d\d:\d\d:\d\d  reboot  succeeded  '
+            'compute1  req-reboot\n$'))
+        self.cloud.record(self.alpha, 'live-migration',
+                          events=['conductor_live_migrate_instance'])
+        self.cloud.record(self.alpha, 'lock')
+        self.bdm('show', 'alpha')
+        self.assertRegex(self.log.output, (
+            'Perhaps the cause: live-migration, has no end. The last '
+            'operations on the server:\n'
+            '  .*  live-migration  has no end  -         '
+            'req-live-migration-1\n  .*  reboot          succeeded   '))
+
     def test_dangling_and_stale_records_are_shown(self) -> None:
         """Show a server whose name only looks like a pattern."""
         self.cloud.servers[self.alpha]['name'] = 'db+1 (x)'
@@ -93,7 +113,7 @@ class ShowBdmTest(commandcase.CommandCase):
         _, (row,) = self.bdm('show', self.alpha)
         self.assertTrue(row['Explanation'].endswith(said))
         # A reboot would reconnect it, so the plugin is looked for, too.
-        self.assertEqual(3, self.cloud.asked('os-instance-actions'))
+        self.assertEqual(5, self.cloud.asked('os-instance-actions'))
         self.cloud.reboot_events.clear()
         _, (row,) = self.bdm('show', self.alpha)
         self.assertNotIn('the last reboot', row['Explanation'])
