@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 import contextlib
 import itertools
 import os
@@ -17,7 +17,7 @@ import prometheus_client
 
 from nova_bdm_cleanup import files
 from nova_bdm_cleanup.client import output
-from nova_bdm_cleanup.client.cloud import page
+from nova_bdm_cleanup.client.cloud import page, plan_file
 from nova_bdm_cleanup.client.cloud.audit import CloudAudit, Scope
 from nova_bdm_cleanup.client.cloud.findings import (
     CloudFinding,
@@ -75,6 +75,8 @@ class AuditBdm(output.BdmCommand):
 
     short: tuple[str, ...] = ('Server Name', 'Volume', 'Reason')
     below = ('Action', 'Explanation')
+    #: The keys of the findings that an earlier audit did not have.
+    new: Collection[tuple[str | None, ...]] = ()
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -105,6 +107,10 @@ class AuditBdm(output.BdmCommand):
                  '%s are shown. Reasons: %s' % (
                      ', '.join(_QUIET), ', '.join(_REPORTED_REASONS)))
         parser.add_argument(
+            '--since', metavar='<file>',
+            help='Say what is new since an earlier audit, and what has ended: '
+                 'a file with the output of its "-f json"')
+        parser.add_argument(
             '--fail-on', metavar='<reason>', action='append', default=[],
             choices=_REPORTED_REASONS + ['none'],
             help='Exit with 5 only if this reason is shown; may be repeated; '
@@ -128,6 +134,7 @@ class AuditBdm(output.BdmCommand):
     def take_action(self, args: argparse.Namespace) -> output.Rows:
         self._check('report', args.report)
         self._check('metrics file', args.prometheus)
+        before = plan_file.read_plan(args.since) if args.since else None
         self.cloud = self.connect(args)
         self.scope = Scope(
             servers=tuple(args.server), host=args.host,
@@ -142,6 +149,8 @@ class AuditBdm(output.BdmCommand):
                          if not _is_shown(i, args.reason))
         self._report()
         self.last_line = self._last_line(shown, hidden)
+        if before is not None:
+            self._compare(before, found, shown)
         if auditor.gaps:
             self.exit_code = ExitCode.PARTLY
         elif any(not args.fail_on or str(i.reason) in args.fail_on
@@ -174,19 +183,43 @@ class AuditBdm(output.BdmCommand):
 
     def _rows(self, args: argparse.Namespace, found: Sequence[CloudFinding],
               shown: Sequence[CloudFinding]) -> output.Rows:
-        columns = LONG_COLUMNS
+        extra = ('New',) if args.since else ()
+        columns = (*LONG_COLUMNS, *extra)
         if not self.is_for_people(args):
-            # Its last column makes it a plan for the other commands.
-            columns = (*(columns if args.long else AUDIT_COLUMNS), 'Remedy')
+            # The remedy makes it a plan for the other commands.
+            columns = (*(LONG_COLUMNS if args.long else AUDIT_COLUMNS),
+                       'Remedy', *extra)
             rows = [_row(i, MOMENT) for i in shown]
         elif args.long:
             self.short = tuple(c for c in columns if c not in self.below)
             rows = [_row(i, _FOR_PEOPLE) for i in shown]
         else:
+            self.short = (*self.short, *extra)
             rows = _summed_up(
                 shown, found, bool(args.all_projects or args.project))
             self.counts = [each['Count'] for each in rows]
+        for each in rows:
+            each['New'] = each['Key'] in self.new
         return columns, [[r[name] for name in columns] for r in rows]
+
+    def _compare(self, before: Sequence[CloudFinding],
+                 found: Sequence[CloudFinding],
+                 shown: Sequence[CloudFinding]) -> None:
+        """Note what is new since an earlier audit, and what has ended."""
+        earlier = {i.key for i in before}
+        self.new = {i.key for i in shown} - earlier
+        words = '%d new, %d as before' % (
+            len(self.new), len({i.key for i in shown} & earlier))
+        if self.auditor.gaps:
+            # It may only not have been seen.
+            words += ', and what has ended is not known'
+        else:
+            left = {i.key for i in found}
+            ended = [i for i in before if i.key not in left]
+            words += ', %d ended' % len(ended)
+            self.appendix = ['ended: %s, server %s, volume %s' % (
+                i.reason, i.server or '-', i.volume or '-') for i in ended]
+        self.last_line += ' Since the earlier audit: %s.' % words
 
     def _project(self, name: str) -> str:
         """Return the ID of the project that an operator names."""
@@ -352,4 +385,4 @@ def _row(finding: CloudFinding, since: str) -> dict[str, Any]:
         'Action': finding.action, 'Server Name': finding.server_name,
         'Project': finding.project, 'Breaks': _BREAKS.get(finding.reason),
         'Explanation': finding.explanation, 'Remedy': str(finding.remedy),
-        'Count': 1}
+        'Key': finding.key, 'Count': 1}

@@ -81,6 +81,31 @@ class AuditBdmTest(commandcase.CommandCase):
         self.table()
         self.assertNotIn('DOWN', self.stderr.getvalue())
 
+    def test_earlier_audit_tells_what_is_new_and_what_has_ended(self) -> None:
+        self.break_volume()
+        self.orphan()
+        path = self.plan()
+        second = self.cloud.attach(self.alpha, 'second')
+        self.cloud.lose_attachment(second)
+        self.cloud.volumes[self.disk]['status'] = 'in-use'
+        self.cloud.attachment('attachment of disk', self.alpha, self.disk)
+        _, rows = self.bdm('audit', '--all-projects', '--since', path)
+        self.assertEqual(
+            [('server-gone', False), ('volume-available', True)],
+            sorted((row['Reason'], row['New']) for row in rows))
+        ended = ('Since the earlier audit: 1 new, 1 as before, 1 ended.\n'
+                 '  ended: volume-available, server %s, volume %s\n' % (
+                     self.alpha, self.disk))
+        self.assertIn(ended, self.log.output)
+        text = self.table('--all-projects', '--since', path)
+        self.assertRegex(text, r'\| New +\|\n')
+        # It may only not have been seen.
+        self.cloud.on('/attachments/detail[?]all', lambda: (500, {}))
+        self.bdm('audit', '--all-projects', '--since', path)
+        self.assertIn('what has ended is not known', self.log.output)
+        code, _ = self.bdm('audit', '--since', path + '.missing')
+        self.assertEqual(ExitCode.BAD_INPUT, code)
+
     def carry_out(self, action: str, *arguments: str) -> int:
         """Run an action of a table; return the exit code."""
         command, *words = action.partition('openstack bdm ')[2].split()
