@@ -9,11 +9,8 @@ import dataclasses
 import datetime
 
 from nova_bdm_cleanup.client.cloud import commands
-from nova_bdm_cleanup.client.cloud.inspection import (
-    Cloud,
-    Inspection,
-    Interruption,
-)
+from nova_bdm_cleanup.client.cloud.inspection import Cloud, Inspection
+from nova_bdm_cleanup.client.cloud.remedies import way_of
 from nova_bdm_cleanup.rules import disks, facts
 from nova_bdm_cleanup.rules.facts import Finding, Volume
 from nova_bdm_cleanup.rules.reasons import (
@@ -31,9 +28,6 @@ WITHOUT_PLUGIN = (
     'host %s does not show the plugin in mode enforce. Without it, a reboot '
     'keeps the mapping and may fail, or, from Nova 28 on, may remove it and '
     'leave the device on the host (CVE-2023-2088)')
-
-#: The states of a server whose guest may run.
-_MAY_RUN = ('ACTIVE', 'PAUSED', 'ERROR')
 
 #: The words for the remedies in a total.
 _TO_DO = {Remedy.RELEASE: 'to release', Remedy.REPAIR: 'to repair',
@@ -291,15 +285,7 @@ def _cloud_finding(finding: Finding, seen: Inspection) -> CloudFinding:
     server = seen.server
     volume = seen.volumes.get(finding.volume_id or '')
     explanation = finding.explanation
-    instead = _instead(finding, seen)
-    if instead is Remedy.REPAIR:
-        explanation += ('; the command needs no outage, and if the guest '
-                        'does not run on this host with the disk, it changes '
-                        'nothing')
-    elif (finding.is_reconnect and finding.reason in RECONNECTED
-            and server.status in _MAY_RUN):
-        explanation += '; without an outage, if all agree, %s' % (
-            commands.repair(server.id, server.host))
+    instead, steps, beside = way_of(finding, seen)
     if finding in seen.not_connected:
         explanation += '; a hard reboot keeps it, and ' \
             + disks.effect_of(finding)
@@ -308,12 +294,6 @@ def _cloud_finding(finding: Finding, seen: Inspection) -> CloudFinding:
             ' (%s)' % seen.lock.words if seen.lock else '')
     elif finding.obstacle:
         explanation += '; it is kept: ' + finding.obstacle
-    if _ends_by_unshelve(finding, seen):
-        explanation += (
-            '; the next unshelve %s, on a host with the word move in '
-            '[bdm_cleanup] triggers' % (
-                'removes the mapping' if finding.reason in REMOVED
-                else 'ends it'))
     nova = ['server is %s' % server.status]
     if server.task_state:
         nova.append('task: %s' % server.task_state)
@@ -324,7 +304,7 @@ def _cloud_finding(finding: Finding, seen: Inspection) -> CloudFinding:
     elif finding.attachment is not None:
         nova.append('no mapping names it')
     return CloudFinding(
-        reason=finding.reason, explanation=explanation,
+        reason=finding.reason, explanation=explanation + beside,
         server=server.id, server_name=server.name, project=server.project,
         host=server.host, node=server.node, volume=finding.volume_id,
         attachment=finding.attachment_id, device=finding.device,
@@ -334,107 +314,12 @@ def _cloud_finding(finding: Finding, seen: Inspection) -> CloudFinding:
         needs_look=finding.reason is Reason.LEGACY_ATTACHMENT
         or seen.is_interrupted and server.may_lack_disks,
         may_be_root=finding.depends_on_root and finding.reason in DANGLING,
-        steps=_steps(finding, seen, volume),
+        steps=tuple(steps),
         sides={'Nova': nova} if finding.is_of_server else sides_of(
             nova, volume, [
                 a for a in seen.attachments.values()
                 if a.id == finding.attachment_id
                 or finding.volume_id and a.volume_id == finding.volume_id]))
-
-
-def _steps(finding: Finding, seen: Inspection,
-           volume: Volume | None) -> tuple[str, ...]:
-    """Return the commands that resolve it, if a person must run them."""
-    server = seen.server
-    if seen.ends_by_delete:
-        return (
-            *((commands.list_events(server.id),) if server.task_state else ()),
-            # Nova ignores a delete while another one is in progress.
-            *((commands.set_error(server.id),) if server.is_being_deleted
-              else ()), commands.delete(server.id))
-    rebuild = ((commands.rebuild_from_shelved(server),)
-               if server.may_lack_disks else ())
-    if finding.reason is Reason.SERVER_IN_ERROR and seen.lacks_root:
-        return (commands.rebuild(server.id),)
-    if seen.interruption is Interruption.POSSIBLE:
-        return (commands.list_events(server.id),
-                commands.set_error(server.id), commands.reboot(server.id),
-                *rebuild)
-    if seen.is_interrupted and rebuild:
-        return rebuild
-    if _ends_by_unshelve(finding, seen):
-        return (commands.unshelve(server.id),)
-    if finding in seen.of_status:
-        return (commands.set_in_use(finding.volume_id or ''),
-                *((commands.clean(server.id),) if finding.is_removal else ()))
-    if finding.reason is Reason.VOLUME_BUSY:
-        return (commands.explain(finding.reason),)
-    if finding.reason is Reason.ROOT_VOLUME_DANGLING and (
-            volume is None or volume.status != 'available'):
-        # There is no volume to return to it.
-        return (*(() if seen.is_offloaded else (commands.stop(server.id),)),
-                commands.explain(finding.reason))
-    if finding.reason is Reason.ROOT_VOLUME_DANGLING:
-        return (*commands.new_attachment(server, finding.volume_id or ''),
-                commands.start(server.id))
-    # "nova-manage volume_attachment refresh" may disconnect the disk of
-    # another server, or fail and lose the connection information.
-    return ()
-
-
-def _ends_by_unshelve(finding: Finding, seen: Inspection) -> bool:
-    """Return whether it is of a disk that no host has, and that the next
-    unshelve removes or connects.
-    """
-    if not seen.is_offloaded:
-        return False
-    volume = seen.volumes.get(finding.volume_id or '')
-    if finding.reason is Reason.ROOT_VOLUME_DANGLING:
-        return volume is not None and volume.status == 'available'
-    return (finding.reason in (*RECONNECTED, *REMOVED) or
-            # Its mapping comes first.
-            finding.reason is Reason.STALE_ATTACHMENT
-            and finding.volume_id in seen.server.volumes)
-
-
-def _instead(finding: Finding, seen: Inspection) -> Remedy | None:
-    """Return the lightest safe remedy, if it is not the usual one."""
-    if seen.ends_by_delete or seen.interruption is Interruption.POSSIBLE:
-        return Remedy.PERSON
-    if finding.reason in (Reason.INTERRUPTED, Reason.SWAP_INTERRUPTED):
-        return Remedy.CLEAN
-    if finding.reason is Reason.SERVER_IN_ERROR:
-        # Nova rebuilds no server with a disk that is not connected.
-        return Remedy.PERSON if seen.lacks_root and len(
-            seen.findings) == 1 else Remedy.CLEAN
-    if _ends_by_unshelve(finding, seen):
-        return Remedy.PERSON
-    attachment = finding.attachment
-    if (finding.reason is Reason.STALE_ATTACHMENT and attachment
-            and (attachment.only_reserves or seen.is_offloaded
-                 or attachment.id in seen.of_other_hosts)
-            and not seen.needs_reboot
-            # The limit is only for reboots.
-            and finding.withheld in (None, Reason.OVER_LIMIT)):
-        return Remedy.RELEASE
-    if finding.is_reconnect and finding.withheld is None:
-        # A reboot would start another guest of it.
-        return (Remedy.REPAIR if seen.may_be_elsewhere
-                and finding.reason is Reason.HALF_MOVED
-                and not seen.is_interrupted else Remedy.CLEAN)
-    if finding.reason in RECONNECTED:
-        # A rule keeps the disk as it is.
-        return Remedy.PERSON
-    if finding.reason is Reason.DUPLICATE_MAPPING and not finding.is_removal:
-        return Remedy.PERSON
-    volume = seen.volumes.get(finding.volume_id or '')
-    if finding.reason is Reason.STUCK and (
-            volume is None or volume.status != 'detaching'):
-        # An attach or a move: only a person knows which.
-        return Remedy.PERSON
-    if finding.reason is Reason.VOLUME_BUSY:
-        return Remedy.PERSON if volume and volume.is_out_of_order else None
-    return Remedy.PERSON if finding in seen.of_status else None
 
 
 def sides_of(nova: Sequence[str], volume: Volume | None,
