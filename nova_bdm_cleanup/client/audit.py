@@ -6,10 +6,8 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-import contextlib
 import itertools
 import os
-import pathlib
 from typing import Any, Callable
 
 from keystoneauth1 import exceptions
@@ -156,18 +154,16 @@ class AuditBdm(output.BdmCommand):
         elif any(not args.fail_on or str(i.reason) in args.fail_on
                  for i in shown):
             self.exit_code = ExitCode.FINDINGS
-        self._write('report', args.report, lambda path: path.write_bytes(
-            page.render(
-                shown, self.last_line,
-                self.app.client_manager.bdm_cleanup.place, self._scope(),
-                auditor.gaps, self.cloud.now()).encode()))
+        self._write('report', args.report, lambda: page.render(
+            shown, self.last_line, self.app.client_manager.bdm_cleanup.place,
+            self._scope(), auditor.gaps, self.cloud.now()).encode())
         if auditor.gaps:
             self._note_incomplete(args.prometheus)
         else:
             reasons = args.reason or [
                 r for r in _REPORTED_REASONS if r not in _QUIET]
-            self._write('metrics file', args.prometheus, lambda path: (
-                prometheus_client.write_to_textfile(str(path), AuditResult(
+            self._write('metrics file', args.prometheus, lambda: (
+                prometheus_client.generate_latest(AuditResult(
                     shown, reasons, auditor.hosts, auditor.size,
                     self.cloud.now()).registry())))
         return self._rows(args, found, shown)
@@ -247,15 +243,11 @@ class AuditBdm(output.BdmCommand):
             raise errors.BadInput('%s %s' % (kind, exc)) from exc
 
     def _write(self, kind: str, path: str | None,
-               write: Callable[[pathlib.Path], object]) -> None:
-        """Replace a file if it is wanted; the rows are shown in any case.
-
-        :param write: writes the new file
-        """
+               content: Callable[[], bytes]) -> None:
+        """Replace a file if it is wanted; the rows are shown in any case."""
         try:
             if path is not None:
-                with _FILES[kind].replacing(path) as new:
-                    write(pathlib.Path(new))
+                _FILES[kind].replace(path, content())
         except files.FileError as exc:
             self.say('%s %s; it %s' % (
                 kind, exc, 'is unchanged' if os.path.exists(path or '')
@@ -264,12 +256,8 @@ class AuditBdm(output.BdmCommand):
 
     def _note_incomplete(self, path: str | None) -> None:
         """Have the metrics say that the last audit was not complete."""
-        before = b''
-        with contextlib.suppress(FileNotFoundError), \
-                open(path or '', 'rb') as file:
-            before = file.read()
-        self._write('metrics file', path,
-                    lambda new: new.write_bytes(mark_incomplete(before)))
+        self._write('metrics file', path, lambda: mark_incomplete(
+            files.METRICS_FILE.read(path or '')))
 
     def _scope(self) -> str:
         scope = self.scope

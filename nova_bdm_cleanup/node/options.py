@@ -217,8 +217,8 @@ more when it is gone.
         help="""
 File into which nova-compute writes its metrics every minute, for the textfile
 collector of Prometheus' node_exporter; empty: none. Its name must end in
-``.prom``, and its directory must be writable for the user of nova-compute.
-All users of this host may read it.
+``.prom``, and its directory must be writable for the user of nova-compute, and
+sticky if others can write there. All users of this host may read it.
 """),
     cfg.StrOpt(
         'store',

@@ -53,10 +53,10 @@ def mark_incomplete(before: bytes) -> bytes:
     registry = prometheus_client.CollectorRegistry()
     _COMPLETE.set(0)
     registry.register(_COMPLETE)
-    name = b'nova_bdm_audit_complete'
     text: bytes = prometheus_client.generate_latest(registry)
     return b''.join(line for line in before.splitlines(keepends=True)
-                    if name not in line) + text
+                    if b'nova_bdm_audit_' in line
+                    and b'nova_bdm_audit_complete' not in line) + text
 
 
 @dataclasses.dataclass(frozen=True)

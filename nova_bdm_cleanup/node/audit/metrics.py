@@ -169,20 +169,21 @@ class MetricsFile:
     def __init__(self, conf: cfg.ConfigOpts, process: Process) -> None:
         self._conf = conf
         self._process = process
-        self._is_written = True
+        self._problem = ''
 
     def write(self) -> None:
         """Write the metrics.  A problem is logged once, until it is solved."""
         path: str = self._conf[GROUP].metrics_file
+        problem = ''
         try:
-            with _gauges_lock, files.METRICS_FILE.replacing(path) as new:
-                prometheus_client.write_to_textfile(new, self._registry())
-        except OSError as exc:
-            if self._is_written:
-                LOG.error('bdm-cleanup: [bdm_cleanup] metrics_file: %s', exc)
-            self._is_written = False
-        else:
-            self._is_written = True
+            with _gauges_lock:
+                files.METRICS_FILE.replace(
+                    path, prometheus_client.generate_latest(self._registry()))
+        except files.FileError as exc:
+            problem = str(exc)
+        if problem and not self._problem:
+            LOG.error('bdm-cleanup: [bdm_cleanup] metrics_file: %s', problem)
+        self._problem = problem
 
     def _registry(self) -> Registry:
         findings: Sequence[RecordedFinding] = ()

@@ -4,22 +4,28 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import itertools
 import os
-import pathlib
 import resource
+import signal
 import stat
+import sys
 import threading
+import time
 from unittest import mock
+import uuid
 
 from nova_bdm_cleanup import files
 from nova_bdm_cleanup.tests.unit import base
 
 OTHER_USER = 65534
 
+#: Writing it gives others the time to act.
+LARGE = b'page' * 500000
 
-def write(path: str, data: bytes) -> None:
-    with files.METRICS_FILE.replacing(path) as new:
-        pathlib.Path(new).write_bytes(data)
+
+write = files.METRICS_FILE.replace
 
 
 class FileTestCase(base.TestCase):
@@ -188,3 +194,187 @@ class RefusalTest(FileTestCase):
             self.assertRaises(KeyboardInterrupt, write,
                               self.path, b'')
         self.assertEqual([], os.listdir(self.directory))
+
+
+class LeftTest(FileTestCase):
+
+    def leave(self, age):
+        """Leave what a process leaves that is killed while it writes."""
+        child = os.fork()
+        if not child:
+            with mock.patch('os.replace', autospec=True, side_effect=lambda *_,
+                            **__: os.kill(os.getpid(), signal.SIGKILL)):
+                write(self.path, b'half')
+        os.waitpid(child, 0)
+        [left] = set(os.listdir(self.directory)) - {'bdm.prom'}
+        moment = time.time() - age
+        os.utime(os.path.join(self.directory, left), (moment, moment))
+        return left
+
+    def test_the_next_run_deletes_it(self):
+        write(self.path, b'old\n')
+        self.leave(age=3600)
+        for act in (files.METRICS_FILE.check,
+                    lambda path: write(path, b'new\n')):
+            act(self.path)
+            self.assertEqual(['bdm.prom'], os.listdir(self.directory))
+            self.leave(age=3600)
+
+    def test_another_process_writes_now(self):
+        left = self.leave(age=0)
+        write(self.path, b'new\n')
+        self.assertEqual({left, 'bdm.prom'}, set(os.listdir(self.directory)))
+
+    def test_other_linksstay(self):
+        other = os.path.join(self.directory, '.other')
+        with open(other, 'w'):
+            os.utime(other, (0, 0))
+        write(self.path, b'new\n')
+        self.assertTrue(os.path.exists(other))
+
+
+class ReadTest(FileTestCase):
+
+    def test_own_file(self):
+        self.assertEqual(b'', files.METRICS_FILE.read(self.path))
+        write(self.path, b'data\n')
+        self.assertEqual(b'data\n', files.METRICS_FILE.read(self.path))
+
+    def test_what_others_can_write_is_not_read(self):
+        write(self.path, b'data\n')
+        for mode in (0o664, 0o646):
+            os.chmod(self.path, mode)
+            self.assertEqual(b'', files.METRICS_FILE.read(self.path))
+        os.chmod(self.path, 0o644)
+        if os.geteuid() == 0:
+            os.chown(self.path, OTHER_USER, -1)
+            self.assertEqual(b'', files.METRICS_FILE.read(self.path))
+
+    def test_what_is_refused_to_a_writer(self):
+        os.symlink('/dev/zero', self.path)
+        self.assertRefused('symbolic link', func=files.METRICS_FILE.read)
+        os.unlink(self.path)
+        os.mkfifo(self.path)
+        self.assertRefused('not a regular', func=files.METRICS_FILE.read)
+
+
+class OthersTest(FileTestCase):
+    """Another user can write in the directory, and root replaces a file."""
+
+    TRIES = 300
+
+    def setUp(self):
+        super().setUp()
+        if os.geteuid() != 0:
+            self.skipTest('only root can become another user')
+        self.victim = os.path.join(self.tempdir(), 'victim')
+        with open(self.victim, 'w') as file:
+            file.write('precious')
+        os.chmod(self.victim, 0o600)
+        os.chmod(os.path.dirname(self.directory), 0o711)  # noqa: S103
+
+    def share(self, mode):
+        os.chown(self.directory, -1, OTHER_USER)
+        os.chmod(self.directory, mode)
+
+    def race(self):
+        """Have another user exchange new files until the test ends."""
+        attacker = os.fork()
+        if not attacker:
+            try:
+                os.setgroups([])
+                os.setgid(OTHER_USER)
+                os.setuid(OTHER_USER)
+                while True:
+                    self.exchange()
+            finally:
+                os._exit(1)
+        self.addCleanup(os.waitpid, attacker, 0)
+        self.addCleanup(os.kill, attacker, signal.SIGKILL)
+
+    def exchange(self):
+        """Exchange a new file for a link to the victim, or a new directory
+        for one in which the name is such a link.
+        """
+        for name in os.listdir(self.directory):
+            if not name.startswith('.bdm-cleanup-'):
+                continue
+            there = os.path.join(self.directory, name)
+            trap = os.path.join(self.directory, 'trap-' + uuid.uuid4().hex)
+            if os.path.isdir(there):
+                os.mkdir(trap)
+                os.symlink(self.victim, os.path.join(trap, 'bdm.prom'))
+            else:
+                os.symlink(self.victim, trap)
+            # AT_FDCWD and RENAME_EXCHANGE
+            ctypes.CDLL(None).renameat2(
+                -100, os.fsencode(there), -100, os.fsencode(trap), 2)
+
+    def replace_and_exchange(self, kind, moment):
+        """Replace the file in a process; exchange before one of its calls.
+
+        :returns: whether it made so many calls
+        """
+        child = os.fork()
+        if child:
+            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+        calls = itertools.count()
+
+        def hook(event, arguments):
+            if (event.partition('.')[0] in ('open', 'os')
+                    and os.geteuid() == 0 and next(calls) == moment):
+                os.setegid(OTHER_USER)
+                os.seteuid(OTHER_USER)
+                self.exchange()
+                os.seteuid(0)
+                os.setegid(0)
+
+        sys.addaudithook(hook)
+        with contextlib.suppress(OSError):
+            kind.replace(self.path, b'page')
+        os._exit(next(calls) > moment)
+
+    def assertVictimIsWhole(self, when):
+        with open(self.victim) as file:
+            self.assertEqual('precious', file.read(), when)
+        self.assertEqual('0o600', oct(stat.S_IMODE(
+            os.stat(self.victim).st_mode)), when)
+
+    def test_before_each_call(self):
+        for kind, mode in ((files.REPORT_FILE, 0o2775),
+                           (files.REPORT_FILE, 0o777),
+                           (files.METRICS_FILE, 0o3775)):
+            self.share(mode)
+            moment = 0
+            while self.replace_and_exchange(kind, moment):
+                moment += 1
+                self.assertVictimIsWhole((mode, moment))
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(self.path)
+            self.assertGreater(moment, 4)
+
+    def test_race_in_a_sticky_directory(self):
+        self.share(0o3775)
+        self.race()
+        for number in range(self.TRIES):
+            data = b'%d\n' % number
+            write(self.path, data)
+            self.assertEqual(data, self.content())
+            self.assertVictimIsWhole(number)
+
+    def test_race_in_a_directory_that_is_not_sticky(self):
+        """What is exchanged is lost, and harms nothing else."""
+        self.share(0o2775)
+        self.race()
+        for number in range(self.TRIES):
+            with contextlib.suppress(files.FileError):
+                files.FileKind(0o644).replace(self.path, LARGE)
+            self.assertVictimIsWhole(number)
+
+    def test_metrics_are_not_written_where_others_can_replace_them(self):
+        for mode in (0o2775, 0o777, 0o702):
+            self.share(mode)
+            self.assertRefused('sticky', 'mode %04o' % mode)
+        for mode in (0o3775, 0o1777, 0o755):
+            self.share(mode)
+            write(self.path, b'new\n')

@@ -139,6 +139,24 @@ class FileTest(PrometheusCase):
             self.assertEqual(failed, sorted(
                 self.path_of_metrics.read_text().splitlines()))
 
+    def test_what_others_can_write_is_not_kept(self) -> None:
+        self.break_volume()
+        self.audit('--all-projects')
+        self.assertTrue(self.findings())
+        self.path_of_metrics.chmod(0o664)
+        self.audit('--all-projects', user='member')
+        self.assertEqual({}, self.findings())
+        self.assertEqual({(): 0}, self.samples('nova_bdm_audit_complete'))
+
+    def test_only_metrics_of_an_audit_are_kept(self) -> None:
+        self.path_of_metrics.write_text('root:x:0:0\n')
+        self.audit('--all-projects', user='member')
+        self.assertNotIn('root', self.path_of_metrics.read_text())
+
+    def test_pipe_is_refused(self) -> None:
+        os.mkfifo(self.path_of_metrics)
+        self.assertEqual(ExitCode.BAD_INPUT, self.audit())
+
     def test_first_audit_that_fails_writes_a_file(self) -> None:
         """Write a file, or no alert would say that none ever succeeded."""
         self.audit('--all-projects', user='member')
