@@ -28,6 +28,7 @@ from nova_bdm_cleanup.node import (
     shutdown,
 )
 from nova_bdm_cleanup.node.cleanup import triggers
+from nova_bdm_cleanup.node.cleanup.log_lines import masked, with_traceback
 from nova_bdm_cleanup.node.instance_cleanup import InstanceCleanup
 from nova_bdm_cleanup.openstack.deadline import Deadline, TimedOut
 from nova_bdm_cleanup.rules import spelling
@@ -96,15 +97,19 @@ def follow(manager: Any, servers: Sequence[str]) -> None:
 
 def _follow(manager: Any, servers: Sequence[str]) -> None:
     for server in servers:
+        failure: Exception | None = None
         try:
             _wait_for_end(manager, server)
             _adopt(manager, server, triggers.ROLLBACK)
-        except (NotHere, Busy) as exc:
+        except Exception as exc:
+            failure = exc
+        if isinstance(failure, (NotHere, Busy)):
             LOG.info('bdm-cleanup: the disks of server %s are left as its '
-                     'live migration has left them: %s', server, exc)
-        except Exception:
+                     'live migration has left them: %s', server, failure)
+        elif failure:
             # The thread has no caller that could log it.
-            LOG.exception('bdm-cleanup failed after a live migration')
+            LOG.error('bdm-cleanup failed after a live migration',
+                      exc_info=with_traceback(failure))
 
 
 def _wait_for_end(manager: Any, server: str) -> None:
@@ -129,9 +134,10 @@ def _has_job(driver: Any, server: str) -> bool:
     try:
         return node_instance.is_migrating(
             driver._host.get_guest(objects.Instance(uuid=server)))
-    except Exception:
-        LOG.debug('The job of server %s is not known', server, exc_info=True)
-        return False
+    except Exception as exc:
+        failure = masked(exc)
+    LOG.debug('The job of server %s is not known: %s', server, failure)
+    return False
 
 
 def _adopt(manager: Any, server: str, trigger: triggers.Trigger) -> Plan:

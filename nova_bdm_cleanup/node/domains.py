@@ -18,6 +18,7 @@ from nova.virt.libvirt.driver import LibvirtDriver
 from oslo_log import log as logging
 
 from nova_bdm_cleanup.node import devices
+from nova_bdm_cleanup.node.cleanup.log_lines import masked
 from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.facts import Address, Source
 
@@ -46,11 +47,12 @@ def domains(driver: Any) -> tuple[Domain, ...]:
         return ()
     try:
         return _all_of_libvirt(driver._host)
-    except Exception:
-        # After a restart of its daemon Nova connects again only now; and what
-        # is not known would cost a server all its disks.
-        LOG.debug('The hypervisor is asked once more', exc_info=True)
-        return _all_of_libvirt(driver._host)
+    except Exception as exc:
+        failure = masked(exc)
+    # After a restart of its daemon Nova connects again only now; and what is
+    # not known would cost a server all its disks.
+    LOG.debug('The hypervisor is asked once more: %s', failure)
+    return _all_of_libvirt(driver._host)
 
 
 def serials(driver: Any, instance: Any) -> frozenset[str] | None:
@@ -82,10 +84,11 @@ def sources(driver: Any, instance: Any) -> Mapping[str, Source]:
         return {}
     try:
         return _sources_of_libvirt(driver._host, instance)
-    except Exception:
-        # As above: the guest is not started without a disk for this.
-        LOG.debug('The hypervisor is asked once more', exc_info=True)
-        return _sources_of_libvirt(driver._host, instance)
+    except Exception as exc:
+        failure = masked(exc)
+    # As above: the guest is not started without a disk for this.
+    LOG.debug('The hypervisor is asked once more: %s', failure)
+    return _sources_of_libvirt(driver._host, instance)
 
 
 def _sources_of_libvirt(host: libvirt_host.Host,

@@ -40,9 +40,11 @@ def report(context: Any, host: str, counters: Counters) -> None:
                 context, instance.uuid, name, want_result=False, host=host)
             objects.InstanceActionEvent.event_finish(
                 context, instance.uuid, name, want_result=False)
-        except Exception:
-            # The log has it.
-            LOG.debug('The event %s is not written', name, exc_info=True)
+            continue
+        except Exception as exc:
+            failure = log_lines.masked(exc)
+        # The log has it.
+        LOG.debug('The event %s is not written: %s', name, failure)
 
 
 def _interrupted(context: Any, host: str) -> Iterator[Any]:

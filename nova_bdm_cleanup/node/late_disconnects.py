@@ -45,13 +45,16 @@ def carry_out(
     for note in notes.pending():
         if not has_time():
             break
+        failure = ''
         try:
             obstacle = _carry_out(note, claimed, disconnect)
         except Exception as exc:
+            failure = masked(exc)
+        if failure:
             LOG.warning(
                 'bdm-cleanup: the devices of volume %s, which server %s had, '
                 'are not disconnected from this host yet: %s', note.volume,
-                note.server, masked(exc))
+                note.server, failure)
             continue
         notes.done(note)
         if obstacle:

@@ -16,6 +16,7 @@ from nova import exception, objects
 from oslo_log import log as logging
 
 from nova_bdm_cleanup.node import connections, domains
+from nova_bdm_cleanup.node.cleanup.log_lines import masked
 from nova_bdm_cleanup.openstack import connection_info
 from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.facts import Address, Bdm, Claim, Claimant, Claims
@@ -67,20 +68,20 @@ class Neighbours:
         which of them the guest itself has open.
         """
         everyone: list[Claim] = []
+        unread: list[str] = []
         # Before the rows: what they show then may be forgotten meanwhile.
         given = connections.given()
         rows: Sequence[_Row] = ()
         try:
             rows = self._rows()
-        except Exception:
-            LOG.debug('Nova does not tell its rows', exc_info=True)
+        except Exception as exc:
+            unread.append(masked(exc))
             everyone.append(Claim(Claimant.ANY_ROW))
         found: Sequence[domains.Domain] = ()
         try:
             found = domains.domains(self._driver)
-        except Exception:
-            LOG.debug('The hypervisor does not tell its domains',
-                      exc_info=True)
+        except Exception as exc:
+            unread.append(masked(exc))
             everyone.append(Claim(Claimant.ANY_GUEST))
         else:
             shown = {(row.server, address) for row in rows
@@ -90,6 +91,8 @@ class Neighbours:
             # A guest that is not known is not gone.
             connections.forget_shown(
                 shown, {domain.server for domain in found})
+        for failure in unread:
+            LOG.debug('What others claim is not all known: %s', failure)
         own = {address for domain in found for address in domain.addresses
                if domain.server == self._uuid}
         return Claims(

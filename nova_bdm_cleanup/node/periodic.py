@@ -23,6 +23,7 @@ from oslo_service import periodic_task
 from nova_bdm_cleanup.node import options, shutdown
 from nova_bdm_cleanup.node.audit import metrics
 from nova_bdm_cleanup.node.audit.rounds import Audit, round_begun
+from nova_bdm_cleanup.node.cleanup.log_lines import with_traceback
 from nova_bdm_cleanup.node.compute_node import NovaNode
 from nova_bdm_cleanup.node.option_group import GROUP
 from nova_bdm_cleanup.node.store.database import StoreError
@@ -112,16 +113,20 @@ class Watcher:
         if begun is None:
             begun = self._uptime() - now + round_begun(
                 self._manager.host, interval, now)
+        failure: Exception | None = None
         try:
             self._failed = Audit(
                 NovaNode(self._manager, context), self._store, interval,
                 context.request_id, options.counters(CONF), self._goes_on,
                 self._clock, self._uptime,
             ).round(begun, self._failed, is_resumed)
-        except Exception:
-            # The thread has no caller that could log it.
-            LOG.exception('bdm-cleanup failed in a round of the audit')
+        except Exception as exc:
+            failure = exc
             self._failed += 1
+        if failure:
+            # The thread has no caller that could log it.
+            LOG.error('bdm-cleanup failed in a round of the audit',
+                      exc_info=with_traceback(failure))
         # After a round that took too long, the rounds that it missed are left
         # out.
         missed = max(0, (self._uptime() - begun) // interval - 1)

@@ -44,7 +44,9 @@ def record(conf: cfg.ConfigOpts, triggers: Collection[Trigger],
                       problem=problem, facts=facts)
     try:
         processes.record(process, conf[GROUP].store)
+        return process
     except StoreError as exc:
-        LOG.warning('bdm-cleanup: "nova-bdm-cleanup status" will not show '
-                    'this nova-compute: %s', exc)
+        failure = str(exc)
+    LOG.warning('bdm-cleanup: "nova-bdm-cleanup status" will not show this '
+                'nova-compute: %s', failure)
     return process

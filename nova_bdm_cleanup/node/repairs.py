@@ -18,7 +18,7 @@ import nova.conf
 from oslo_log import log as logging
 
 from nova_bdm_cleanup.node import adoption, options, shutdown
-from nova_bdm_cleanup.node.cleanup.log_lines import masked
+from nova_bdm_cleanup.node.cleanup.log_lines import masked, with_traceback
 from nova_bdm_cleanup.node.store.database import StoreError
 from nova_bdm_cleanup.node.store.spool import Request, Spool
 from nova_bdm_cleanup.rules import spelling
@@ -66,18 +66,19 @@ class Repairer:
     def run(self) -> None:
         """Take up requests until nova-compute shuts down."""
         while not (self._is_stopped or shutdown.has_begun(self._manager)):
+            problem = ''
             try:
                 self.look()
-                self._problem = ''
             except StoreError as exc:
-                self._complain(str(exc))
+                problem = str(exc)
             except Exception as exc:
-                # The thread has no caller that could log it.
-                self._complain('%s: %s' % (type(exc).__name__, masked(exc)))
+                problem = '%s: %s' % (type(exc).__name__, masked(exc))
+            # The thread has no caller that could log it.
+            self._complain(problem)
             shutdown.wait(self._manager, _INTERVAL)
 
     def _complain(self, problem: str) -> None:
-        if problem != self._problem:
+        if problem and problem != self._problem:
             LOG.warning('bdm-cleanup: "nova-bdm-cleanup repair" does not work '
                         'now: %s', problem)
         self._problem = problem
@@ -112,9 +113,10 @@ class Repairer:
         except adoption.Busy as exc:
             return {'problem': 'busy', 'why': str(exc)}
         except Exception as exc:
-            LOG.warning('bdm-cleanup: a repair of server %s has failed',
-                        server, exc_info=True)
-            return {'problem': 'failed', 'why': masked(exc)}
+            failure = exc
+        LOG.warning('bdm-cleanup: a repair of server %s has failed', server,
+                    exc_info=with_traceback(failure))
+        return {'problem': 'failed', 'why': masked(failure)}
 
     def _repair(self, server: str, is_dry_run: bool) -> Mapping[str, Any]:
         if is_dry_run:

@@ -12,6 +12,7 @@ from nova_bdm_cleanup import VERSION
 from nova_bdm_cleanup.node import options, process_record, validation
 from nova_bdm_cleanup.node.audit import metrics
 from nova_bdm_cleanup.node.auth_section import missing_credentials
+from nova_bdm_cleanup.node.cleanup.log_lines import masked, with_traceback
 from nova_bdm_cleanup.node.option_group import GROUP
 from nova_bdm_cleanup.node.store.database import Database, StoreError
 
@@ -31,13 +32,15 @@ def start(conf: cfg.ConfigOpts) -> None:
     """
     try:
         _start(conf)
+        return
     except StartRefused:
         raise
     except Exception as exc:
         # For example, Nova has moved an imported name.  An error here would
         # keep nova-compute from starting.
-        LOG.exception('bdm-cleanup could not be installed')
-        _refuse(conf, _OFF % ('%s: %s' % (type(exc).__name__, exc)))
+        failure = with_traceback(exc)
+    LOG.error('bdm-cleanup could not be installed', exc_info=failure)
+    _refuse(conf, _OFF % failure)
 
 
 def _start(conf: cfg.ConfigOpts) -> None:
@@ -93,21 +96,25 @@ def _remember(conf: cfg.ConfigOpts, problem: str) -> None:
         process = process_record.record(conf, (), problem)
         if conf[GROUP].metrics_file:
             metrics.MetricsFile(conf, process).write()
-    except Exception:
+        return
+    except Exception as exc:
         # Perhaps the options that this needs are wrong.
-        LOG.debug('bdm-cleanup: the refusal is not recorded', exc_info=True)
+        failure = masked(exc)
+    LOG.debug('bdm-cleanup: the refusal is not recorded: %s', failure)
 
 
 def _check_store(conf: cfg.ConfigOpts) -> None:
     """Log if the store is unusable, so that nothing can be changed."""
     try:
         Database(conf[GROUP].store).check()
+        return
     except StoreError as exc:
-        text = ('bdm-cleanup cannot write its journal and will therefore '
-                'change nothing: %s' % exc)
-        LOG.error(text)
-        if conf[GROUP].required:
-            raise StartRefused(text) from exc
+        failure = exc
+    text = ('bdm-cleanup cannot write its journal and will therefore change '
+            'nothing: %s' % failure)
+    LOG.error(text)
+    if conf[GROUP].required:
+        raise StartRefused(text) from failure
 
 
 def _check_service_token(conf: cfg.ConfigOpts) -> None:

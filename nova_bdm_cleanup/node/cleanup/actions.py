@@ -137,11 +137,11 @@ class Actions:
 
         If that fails twice, the next start of nova-compute does it.
         """
-        try:
+        with contextlib.suppress(Exception):
             self.instance.release()
-        except Exception:
-            with contextlib.suppress(StepFailed):
-                self._step(None, 'release', self.instance.release, quiet=True)
+            return
+        with contextlib.suppress(StepFailed):
+            self._step(None, 'release', self.instance.release, quiet=True)
 
     def stop(self, finding: facts.Finding) -> None:
         """Begin no other action on the volume of a finding."""
@@ -246,10 +246,12 @@ class Actions:
         """
         try:
             write()
+            return
         except Exception as exc:
-            if self._recording:
-                self.log.unrecorded(exc)
-            self._recording = False
+            failure = exc
+        if self._recording:
+            self.log.unrecorded(failure)
+        self._recording = False
 
     def _remove(self, finding: facts.Finding, bdm: facts.Bdm) -> None:
         """Remove a mapping, and then its attachments in Cinder."""
@@ -593,10 +595,12 @@ class Actions:
         """Delete a new attachment that nothing will use."""
         try:
             self.cinder.delete_attachment(attachment_id)
+            return
         except Exception as exc:
-            # The next look finds it.
-            self.record('delete-attachment', 'failed', detail=log_lines.masked(
-                exc), attachment=attachment_id, volume=finding.volume_id)
+            failure = log_lines.masked(exc)
+        # The next look finds it.
+        self.record('delete-attachment', 'failed', detail=failure,
+                    attachment=attachment_id, volume=finding.volume_id)
 
     def _ended(self, finding: facts.Finding, bdm: facts.Bdm,
                address: str) -> facts.Finding:
@@ -613,9 +617,11 @@ class Actions:
     def _tidy(self, finding: facts.Finding, bdm: facts.Bdm) -> None:
         try:
             self.instance.tidy(bdm)
+            return
         except Exception as exc:
-            # The disk is not affected; Cinder must still be told.
-            self.log.untidy(finding, exc)
+            failure = exc
+        # The disk is not affected; Cinder must still be told.
+        self.log.untidy(finding, failure)
 
     def _announce(self, finding: facts.Finding) -> None:
         self.log.removed(finding, self.entry.id)
@@ -624,9 +630,11 @@ class Actions:
     def _report(self, kind: Kind, finding: facts.Finding) -> None:
         try:
             self.instance.report(kind, finding, finding.reason)
+            return
         except Exception as exc:
-            # Only the event is missing; the change itself is complete.
-            self.log.unreported(finding, exc)
+            failure = exc
+        # Only the event is missing; the change itself is complete.
+        self.log.unreported(finding, failure)
 
     def _disconnect(self, finding: facts.Finding, disk: facts.Bdm,
                     is_given: bool = False, **subject: Any) -> None:
@@ -685,8 +693,6 @@ class Actions:
             if not quiet:
                 self.record(name, 'done', **subject)
             return result
-        # Not in the except block, where oslo.log would add the error to the
-        # warning in its own words: here it is complete and masked.
         reason = reason_of(failure, self.trigger)
         self.log.failed(finding, reason, name, failure)
         self.record(name, 'failed', detail=log_lines.masked(failure),
@@ -700,11 +706,12 @@ def claims_on(instance: InstancePort,
     try:
         return instance.claims(disks)
     except Exception as exc:
-        LOG.warning('bdm-cleanup: it cannot be read what other servers of '
-                    'this host have: %s', log_lines.masked(exc))
-        return facts.Claims({
-            disk.uuid: (facts.Claim(facts.Claimant.ANY_GUEST),)
-            for disk in disks})
+        failure = log_lines.masked(exc)
+    LOG.warning('bdm-cleanup: it cannot be read what other servers of this '
+                'host have: %s', failure)
+    return facts.Claims({
+        disk.uuid: (facts.Claim(facts.Claimant.ANY_GUEST),)
+        for disk in disks})
 
 
 def check_read(claims: facts.Claims) -> None:

@@ -132,7 +132,12 @@ class Cleaner:
         try:
             plan = self._look(bdms)
         except Exception as exc:
-            return self._without_answer(bdms, exc)
+            failure = exc
+        else:
+            return self._acted(plan)
+        return self._without_answer(bdms, failure)
+
+    def _acted(self, plan: Plan) -> CleanupOutcome:
         plan = self._adopted(self._settled(plan))
         begun: frozenset[Finding] = frozenset()
         with contextlib.ExitStack() as locks:
@@ -235,6 +240,7 @@ class Cleaner:
             return plan
         if seconds > self.patience:
             return self._unsettled(plan)
+        failure: Exception | None = None
         try:
             # From here on a crash must not leave the reboot pending for good.
             if self.trigger.mode.is_operation:
@@ -242,7 +248,9 @@ class Cleaner:
         except RebootLost as exc:
             return plan.withhold(self.trigger.lost, log_lines.masked(exc))
         except Exception as exc:
-            self.log.unsaved(exc)
+            failure = exc
+        if failure:
+            self.log.unsaved(failure)
         self.log.waiting(next(
             f for f in plan.findings if f.settles_in), seconds)
         self.wait(seconds)
@@ -255,11 +263,13 @@ class Cleaner:
             plan = self._unsettled(rules.agreed(
                 plan, self._look(self.instance.bdms(), closely=True)))
         except Exception as exc:
-            return self._withheld(plan, exc)
-        # Nothing is given because it is young: this look decides.
-        return Plan(tuple(
-            dataclasses.replace(finding, settles_in=datetime.timedelta(0))
-            for finding in plan.findings))
+            failure = exc
+        else:
+            # Nothing is given because it is young: this look decides.
+            return Plan(tuple(
+                dataclasses.replace(finding, settles_in=datetime.timedelta(0))
+                for finding in plan.findings))
+        return self._withheld(plan, failure)
 
     def _unsettled(self, plan: Plan) -> Plan:
         """Withhold what is not settled, and cannot be waited for."""
@@ -279,7 +289,8 @@ class Cleaner:
         try:
             return self._looked_closely(plan) if self.adopt() else plan
         except Exception as exc:
-            return self._withheld(plan, exc)
+            failure = exc
+        return self._withheld(plan, failure)
 
     def _looked_again(self, plan: Plan, locks: contextlib.ExitStack) -> Plan:
         """Return the plan as a second look confirms it.
@@ -307,7 +318,8 @@ class Cleaner:
             return rules.confirm(plan, self._look(
                 self.instance.bdms(), closely=True, is_last=True))
         except Exception as exc:
-            return self._withheld(plan, exc)
+            failure = exc
+        return self._withheld(plan, failure)
 
     def _withheld(self, plan: Plan, error: Exception) -> Plan:
         """Return the plan if the next look failed; the first one holds.
@@ -339,8 +351,10 @@ class Cleaner:
                 self.journal.begin(
                     self._record(lost), (), server=self.server.uuid).finish(
                         'partly', {})
+            return
         except Exception as exc:
-            self.log.unrecorded(exc)
+            failure = exc
+        self.log.unrecorded(failure)
 
     def _needs_proof(self, finding: Finding, bdm: Bdm) -> bool:
         if finding.reason is Reason.SWAP_INTERRUPTED:
@@ -418,12 +432,14 @@ class Cleaner:
             return plan.withhold(
                 Reason.OVER_LIMIT, of_mappings=exc.account == removals), None
         except Exception as exc:
-            self.log.unrecorded(exc)
-            return plan.withhold(Reason.JOURNAL_UNWRITABLE), None
-        return plan, actions.Actions(
-            self.instance, self.cinder, entry, self.log, self.trigger,
-            self.deadline, self.server, self._had_disk, len(plan.due),
-            (removals, deletions), self.removed)
+            failure = exc
+        else:
+            return plan, actions.Actions(
+                self.instance, self.cinder, entry, self.log, self.trigger,
+                self.deadline, self.server, self._had_disk, len(plan.due),
+                (removals, deletions), self.removed)
+        self.log.unrecorded(failure)
+        return plan.withhold(Reason.JOURNAL_UNWRITABLE), None
 
     def _account(self, kind: str) -> str:
         """Return the account that a kind of removals is charged to."""
@@ -501,12 +517,15 @@ class Cleaner:
         When this is asked first, the guest is still on.
         """
         if self._guest_was_here is None:
+            failure: Exception | None = None
             try:
                 self._guest_was_here = self.instance.guest_is_here()
             except Exception as exc:
-                self.log.unplaced(exc)
+                failure = exc
+            if failure:
+                self.log.unplaced(failure)
                 self._guest_was_here = False
-        return self._guest_was_here
+        return bool(self._guest_was_here)
 
     def _ask_sources(self, bdms: Sequence[Bdm]) -> Mapping[str, facts.Source]:
         """Return the disks that the guest had, by mapping.
@@ -620,10 +639,12 @@ class Cleaner:
             return
         try:
             self.instance.report(kind, finding, reason)
+            return
         except Exception as exc:
-            # Each try may take as long as an RPC, with the guest off.
-            self._can_report = False
-            self.log.unreported(finding, exc)
+            failure = exc
+        # Each try may take as long as an RPC, with the guest off.
+        self._can_report = False
+        self.log.unreported(finding, failure)
 
     # Records in the journal
 

@@ -6,6 +6,9 @@ device=... request_id=...: plain words``.  INFO says what was done or is under
 way, WARNING what was withheld or needs a person, ERROR a dangling root disk,
 CRITICAL, once, that the credentials do not see every project.
 No line carries connection information.
+
+Nothing is logged in an ``except`` block: to a WARNING there, oslo.log adds the
+error in its own words, which are not masked.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from typing import Any
 from oslo_log import log as logging
 from oslo_utils import strutils
 
+from nova_bdm_cleanup import terminal
 from nova_bdm_cleanup.node.cleanup.triggers import Mode, Trigger
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import disks, facts
@@ -333,7 +337,7 @@ class LogLines:
              'attachment': (finding and finding.attachment_id) or '-',
              'device': (finding and finding.device) or '-',
              'request_id': self.request_id or '-',
-             'text': text},
+             'text': terminal.printable(text)},
             instance=self.instance)
 
 
@@ -349,8 +353,19 @@ def _level_of(error: object, otherwise: int = levels.WARNING) -> int:
 
 def masked(error: object) -> str:
     """Return an error as one line of text, without secrets that a back end
-    may put there, and without the tracebacks that os-brick adds.
+    may put there, without the tracebacks that os-brick adds, and without
+    control characters.
     """
     text: str = strutils.mask_password(str(error) or type(error).__name__)
     text = _TRACEBACK.sub('', text)
-    return ' '.join(_CEPH_KEY.sub('***', text).split())
+    return terminal.printable(' '.join(_CEPH_KEY.sub('***', text).split()))
+
+
+def with_traceback(error: Exception) -> Exception:
+    """Return an error to log with its traceback, but masked.
+
+    Its causes are left out: they have not been masked.
+    """
+    return RuntimeError('%s: %s' % (
+        type(error).__name__, masked(error))).with_traceback(
+            error.__traceback__)

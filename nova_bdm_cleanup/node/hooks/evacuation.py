@@ -198,7 +198,9 @@ def _disconnect(cleanup: InstanceCleanup, bdm: Bdm) -> None:
                 host.note(bdm)
             elif host.disconnect(bdm):
                 cleanup.lines.disconnected(finding)
+        return
     except Exception as exc:
-        cleanup.lines.failed(
-            finding, actions.reason_of(exc, triggers.RETURN), 'disconnect',
-            exc)
+        failure = exc
+    cleanup.lines.failed(
+        finding, actions.reason_of(failure, triggers.RETURN), 'disconnect',
+        failure)

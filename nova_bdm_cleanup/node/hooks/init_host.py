@@ -22,6 +22,7 @@ from nova_bdm_cleanup.node import (
 )
 from nova_bdm_cleanup.node.boot import Boot
 from nova_bdm_cleanup.node.cleanup import actions
+from nova_bdm_cleanup.node.cleanup.log_lines import with_traceback
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger
 from nova_bdm_cleanup.node.hooks import operation
 from nova_bdm_cleanup.node.hooks.wrapping import log_failure, NovaCall
@@ -100,6 +101,7 @@ def _begin(manager: Any, triggers: Sequence[Trigger]) -> float:
     :returns: how many seconds the cleanups of this start have
     """
     seconds = Policy.timeout
+    failure: Exception | None = None
     try:
         # A nova-compute that reloads its configuration comes here again, and
         # the options may be wrong now.
@@ -108,6 +110,9 @@ def _begin(manager: Any, triggers: Sequence[Trigger]) -> float:
         process = process_record.record(CONF, triggers)
         if settings.watches:
             periodic.begin(manager, process)
-    except Exception:
-        LOG.exception('bdm-cleanup runs no periodic task')
+    except Exception as exc:
+        failure = exc
+    if failure:
+        LOG.error('bdm-cleanup runs no periodic task',
+                  exc_info=with_traceback(failure))
     return seconds

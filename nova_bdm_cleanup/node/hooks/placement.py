@@ -69,9 +69,11 @@ def _try_to_replace(client: Any, provider: str, wanted: set[str]) -> None:
             client.set_traits_for_provider(
                 context, provider, traits, generation=found.generation)
         _failing.discard(provider)
+        return
     except Exception as exc:
-        if provider not in _failing:
-            LOG.warning(
-                'bdm-cleanup: Placement does not show the mode of this host, '
-                'and "openstack bdm clean" goes by that: %s', masked(exc))
-        _failing.add(provider)
+        failure = masked(exc)
+    if provider not in _failing:
+        LOG.warning(
+            'bdm-cleanup: Placement does not show the mode of this host, and '
+            '"openstack bdm clean" goes by that: %s', failure)
+    _failing.add(provider)

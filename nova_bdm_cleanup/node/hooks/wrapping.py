@@ -19,6 +19,7 @@ from typing import Any, Callable
 
 from oslo_log import log as logging
 
+from nova_bdm_cleanup.node.cleanup.log_lines import with_traceback
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger, TRIGGERS
 from nova_bdm_cleanup.node.hooks.table import Hook, Method, Wraps
 
@@ -151,8 +152,11 @@ def log_failure(instance: Any) -> Iterator[None]:
 
     :param instance: the Nova instance, if it is about one
     """
+    failure: Exception | None = None
     try:
         yield
-    except Exception:
-        LOG.exception('bdm-cleanup failed; Nova goes on as without it',
-                      instance=instance)
+    except Exception as exc:
+        failure = exc
+    if failure:
+        LOG.error('bdm-cleanup failed; Nova goes on as without it',
+                  instance=instance, exc_info=with_traceback(failure))
