@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The packages, as far as they can be tried without building them."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import subprocess
+
+from nova_bdm_cleanup.tests.unit import base
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+
+
+class PostrmTest(base.TestCase):
+    """What ``apt`` runs after it has removed the files of the package."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.root = pathlib.Path(self.tempdir())
+        self.store = self.root / 'lib/nova/bdm-cleanup'
+        self.store.mkdir(parents=True)
+        self.script = self.root / 'postrm'
+        self.script.write_text(re.sub(
+            r'/var\b', str(self.root),
+            ROOT.joinpath('packaging/debian/postrm').read_text()))
+
+    def postrm(self, action: str) -> None:
+        subprocess.run(['/bin/sh', self.script, action], check=True)
+
+    def test_without_a_journal(self) -> None:
+        self.postrm('remove')
+        self.assertFalse(self.store.exists())
+        self.postrm('purge')
+
+    def test_journal_is_purged(self) -> None:
+        self.store.joinpath('store.sqlite').write_text('')
+        self.postrm('remove')
+        self.assertTrue(self.store.joinpath('store.sqlite').exists())
+        self.postrm('purge')
+        self.assertFalse(self.store.exists())
+
+    def test_link(self) -> None:
+        """What it leads to belongs to the operator."""
+        there = self.root / 'there'
+        there.mkdir()
+        self.store.rmdir()
+        self.store.symlink_to(there)
+        there.joinpath('store.sqlite').write_text('')
+        self.postrm('remove')
+        self.assertTrue(self.store.is_symlink())
+        self.postrm('purge')
+        self.assertFalse(self.store.is_symlink())
+        self.assertTrue(there.joinpath('store.sqlite').exists())
+
+    def test_mount_point(self) -> None:
+        """The directory stays, since it is not the package's."""
+        if os.geteuid() != 0:
+            self.skipTest('only root can mount')
+        there = self.root / 'there'
+        there.mkdir()
+        mount = subprocess.run(
+            ['mount', '--bind', there, self.store], check=False)
+        if mount.returncode:
+            self.skipTest('nothing can be mounted here')
+        self.addCleanup(subprocess.run, ['umount', self.store], check=True)
+        self.postrm('remove')
+        there.joinpath('store.sqlite').write_text('')
+        self.postrm('purge')
+        self.assertEqual([], list(there.iterdir()))
