@@ -22,7 +22,7 @@ from oslo_config import cfg
 from oslo_upgradecheck import upgradecheck
 from oslo_upgradecheck.upgradecheck import Code, Result
 
-from nova_bdm_cleanup import files, terminal
+from nova_bdm_cleanup import files, terminal, VERSION
 from nova_bdm_cleanup.admin import configuration
 from nova_bdm_cleanup.admin.status import State, status_of
 from nova_bdm_cleanup.node import options, validation
@@ -114,7 +114,8 @@ class Checks(upgradecheck.UpgradeCommands):
         if not points:
             return Code.FAILURE, (
                 'this Python has no entry point bdm_cleanup in the group '
-                'os_vif: pip install nova-bdm-cleanup into it')
+                'os_vif: pip install nova_bdm_cleanup-%s-py3-none-any.whl '
+                'into it' % VERSION)
         points[0].load()
         if self._conf[GROUP].mode == 'off' and not self._problems:
             return Code.WARNING, ('it is off: set [bdm_cleanup] mode = '

@@ -13,6 +13,19 @@ from nova_bdm_cleanup.tests.unit import base
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
+class IndexTest(base.TestCase):
+
+    def test_nothing_is_installed_by_name(self) -> None:
+        """Its name on an index may belong to others."""
+        for path in [*ROOT.glob('*.rst'), *ROOT.glob('releasenotes/**/*.yaml'),
+                     *ROOT.glob('doc/**/*.rst'), *(
+                         path for path in ROOT.glob('nova_bdm_cleanup/**/*.*')
+                         if 'tests' not in path.parts
+                         and path.suffix in ('.py', '.rst'))]:
+            self.assertNotRegex(path.read_text(encoding='utf-8'),
+                                r'pip install [^`\n]*nova-bdm-cleanup', path)
+
+
 class PostrmTest(base.TestCase):
     """What ``apt`` runs after it has removed the files of the package."""
 
