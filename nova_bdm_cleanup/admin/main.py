@@ -18,7 +18,7 @@ from nova_bdm_cleanup import VERSION
 from nova_bdm_cleanup.admin import journal, repair, status
 from nova_bdm_cleanup.node.store.database import StoreError
 from nova_bdm_cleanup.rules import spelling
-from nova_bdm_cleanup.terminal import CommandError, ExitCode
+from nova_bdm_cleanup.terminal import CommandError, ExitCode, printable
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -56,7 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _complain(problem: object, code: ExitCode) -> ExitCode:
-    print('nova-bdm-cleanup: %s' % problem, file=sys.stderr)
+    # Text from a damaged store must not control the terminal.
+    print('nova-bdm-cleanup: %s' % printable(str(problem)), file=sys.stderr)
     return code
 
 

@@ -358,11 +358,13 @@ class BdmCommand(command.Lister):
 
 def _in_a_spreadsheet(text: str) -> str:
     """Return the text so that no spreadsheet takes it for a formula."""
-    return "'" + text if text.startswith(
-        ('=', '+', '-', '@', '\t', '\r')) else text
+    shown = terminal.printable(text)
+    return "'" + shown if text.startswith(
+        ('=', '+', '-', '@', '\t', '\r')) else shown
 
 
-#: The formats for other programs.  All others may be shown on a terminal.
+#: The formats for other programs, of which two mark control characters
+#: themselves.  All others may be shown on a terminal.
 _AS_IT_IS: dict[str, Callable[[str], str]] = {
     'csv': _in_a_spreadsheet, 'json': str, 'yaml': str}
 

@@ -13,6 +13,7 @@ from oslo_log import log as logging
 
 from nova_bdm_cleanup import VERSION
 from nova_bdm_cleanup.node import options
+from nova_bdm_cleanup.node.cleanup.log_lines import masked
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger
 from nova_bdm_cleanup.node.option_group import GROUP
 from nova_bdm_cleanup.node.store import processes
@@ -46,7 +47,7 @@ def record(conf: cfg.ConfigOpts, triggers: Collection[Trigger],
         processes.record(process, conf[GROUP].store)
         return process
     except StoreError as exc:
-        failure = str(exc)
+        failure = masked(exc)
     LOG.warning('bdm-cleanup: "nova-bdm-cleanup status" will not show this '
                 'nova-compute: %s', failure)
     return process

@@ -70,7 +70,7 @@ class Repairer:
             try:
                 self.look()
             except StoreError as exc:
-                problem = str(exc)
+                problem = masked(exc)
             except Exception as exc:
                 problem = '%s: %s' % (type(exc).__name__, masked(exc))
             # The thread has no caller that could log it.

@@ -111,7 +111,7 @@ def _check_store(conf: cfg.ConfigOpts) -> None:
     except StoreError as exc:
         failure = exc
     text = ('bdm-cleanup cannot write its journal and will therefore change '
-            'nothing: %s' % failure)
+            'nothing: %s' % masked(failure))
     LOG.error(text)
     if conf[GROUP].required:
         raise StartRefused(text) from failure

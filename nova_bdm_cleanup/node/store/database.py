@@ -40,6 +40,10 @@ _APPLICATION = 0x62646d63
 #: one, also of a feature that it does not know.
 _TABLE_VERSION = 1
 
+#: The table that says which features have tables.
+_FEATURE = ('CREATE TABLE feature (name TEXT PRIMARY KEY, version INTEGER NOT '
+            'NULL) WITHOUT ROWID')
+
 #: The tables of each feature.  A released table is never changed: a later
 #: release adds a feature, whose tables the first change makes.  An earlier
 #: release ignores a feature of this version that it does not know, so that one
@@ -95,6 +99,9 @@ MAX_BYTES = 16 * 1024 * 1024
 
 #: Pages that a change may need besides those of its data.
 _MARGIN_PAGES = 16
+
+#: The first second of the year 10000, which Python cannot show as a date.
+_END_OF_TIME = 253402300800
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -155,6 +162,21 @@ def deletion_of(serial: int) -> list[tuple[str, Sequence[Any]]]:
             ('DELETE FROM entry WHERE serial = ?', (serial,))]
 
 
+def text(value: Any) -> str:
+    """Return a value that was read, if it is a text."""
+    if not isinstance(value, str):
+        raise TypeError('no text')
+    return value
+
+
+def timestamp(value: Any) -> float:
+    """Return a value that was read, if it is a time."""
+    moment = float(value)
+    if not 0 <= moment < _END_OF_TIME:
+        raise ValueError('no time')
+    return moment
+
+
 class Database:
     """The store.
 
@@ -185,9 +207,7 @@ class Database:
             if missing == list(SCHEMA):
                 connection.execute('PRAGMA application_id = %d' % _APPLICATION)
                 connection.execute('PRAGMA user_version = %d' % _TABLE_VERSION)
-                connection.execute(
-                    'CREATE TABLE feature (name TEXT PRIMARY KEY, version '
-                    'INTEGER NOT NULL) WITHOUT ROWID')
+                connection.execute(_FEATURE)
             for feature in missing:
                 for statement in SCHEMA[feature]:
                     connection.execute(statement)
@@ -213,6 +233,8 @@ class Database:
     def read(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
         """Read from the store; make no file and change none.
 
+        :param work: reads, and raises a TypeError, ValueError or the like for
+            a value that no release writes
         :returns: what ``work`` returns; None when nothing was ever written
         :raises StoreError: when the store cannot be read
         """
@@ -222,14 +244,18 @@ class Database:
             _run(connection, 'BEGIN')
             # From the first read on, no writer can interrupt the transaction.
             _run(connection, 'PRAGMA schema_version')
-            missing = self._missing(connection)
-            if missing == list(SCHEMA):
-                return None
-            if missing:
-                raise StoreError(
-                    'store %s: it is of an older release; restart '
-                    'nova-compute, which converts it' % self.path)
-            return work(connection)
+            try:
+                missing = self._missing(connection)
+                if missing == list(SCHEMA):
+                    return None
+                if missing:
+                    raise StoreError(
+                        'store %s: it is of an older release; restart '
+                        'nova-compute, which converts it' % self.path)
+                return work(connection)
+            except (ArithmeticError, LookupError, RecursionError, TypeError,
+                    ValueError) as exc:
+                raise self.damaged(exc) from exc
 
     def check(self) -> None:
         """Check that changes are possible; shrink a file over the limit.
@@ -292,6 +318,11 @@ class Database:
             return list(SCHEMA)
         if _ask(connection, 'application_id') != _APPLICATION:
             raise self.damaged('it belongs to another program')
+        made = {_normal(sql) for sql, in connection.execute(
+            'SELECT sql FROM sqlite_master WHERE sql IS NOT NULL').fetchall()}
+        # A view could have no end.
+        if _normal(_FEATURE) not in made:
+            raise self.damaged('its tables are others')
         there: dict[str, int] = dict(
             connection.execute('SELECT name, version FROM feature').fetchall())
         version = max([_ask(connection, 'user_version'), *there.values()])
@@ -301,6 +332,10 @@ class Database:
                 '%d; install the release that wrote it, or move the file away '
                 'and restart nova-compute, which creates a new one'
                 % (self.path, version, _TABLE_VERSION))
+        if not made.issuperset(
+                _normal(statement) for feature in SCHEMA if feature in there
+                for statement in SCHEMA[feature]):
+            raise self.damaged('its tables are others')
         return [feature for feature in SCHEMA if feature not in there]
 
     def _make_room(self, connection: sqlite3.Connection, size: int,
@@ -380,6 +415,11 @@ def _run(connection: sqlite3.Connection, statement: str,
             if str(exc) != _LOCKED or time.monotonic() >= end:
                 raise
         time.sleep(_STATEMENT_RETRY_SECONDS)
+
+
+def _normal(statement: str) -> str:
+    """Return a statement that makes a table without its line breaks."""
+    return ' '.join(statement.split())
 
 
 def _ask(connection: sqlite3.Connection, pragma: str) -> Any:

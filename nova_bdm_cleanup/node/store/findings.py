@@ -9,7 +9,12 @@ import math
 import sqlite3
 from typing import Any, NamedTuple
 
-from nova_bdm_cleanup.node.store.database import Database, MAX_BYTES
+from nova_bdm_cleanup.node.store.database import (
+    Database,
+    MAX_BYTES,
+    text,
+    timestamp,
+)
 
 #: Share of the interval after which a finding has been seen in two rounds: a
 #: round may come a little early.
@@ -165,11 +170,20 @@ class FindingStore:
 
     def last_round(self) -> Round:
         """Return what is recorded of the last rounds."""
-        row = self._database.read(lambda connection: connection.execute(
-            'SELECT succeeded, servers, volumes, seconds, failed, problem, '
-            'next FROM round WHERE host = ?',
-            (self._host,)).fetchone())
-        return Round(*row) if row else Round()
+        def select(connection: sqlite3.Connection) -> Round | None:
+            row = connection.execute(
+                'SELECT succeeded, servers, volumes, seconds, failed, '
+                'problem, next FROM round WHERE host = ?',
+                (self._host,)).fetchone()
+            if row is None:
+                return None
+            succeeded, servers, volumes, seconds, failed, problem, then = row
+            return Round(
+                None if succeeded is None else timestamp(succeeded),
+                int(servers), int(volumes), float(seconds), int(failed),
+                text(problem), timestamp(then))
+
+        return self._database.read(select) or Round()
 
     def _findings(self, connection: sqlite3.Connection,
                   server: str | None = None) -> tuple[RecordedFinding, ...]:
@@ -179,8 +193,12 @@ class FindingStore:
             'explanation, first, announced FROM finding WHERE host = ? '
             'AND server = ifnull(?, server) '
             'ORDER BY server, subject, reason', (self._host, server))
-        # SQLite returns 0 or 1 for ``announced``, which serves as well.
-        return tuple(RecordedFinding(*row) for row in rows)
+        return tuple(RecordedFinding(
+            text(server), text(subject), text(reason), volume and text(volume),
+            attachment and text(attachment), device and text(device),
+            text(explanation), timestamp(first), bool(announced))
+            for server, subject, reason, volume, attachment, device,
+            explanation, first, announced in rows)
 
 
 def _compare(recorded: Sequence[RecordedFinding],

@@ -20,6 +20,8 @@ from nova_bdm_cleanup.node.store.database import (
     deletion_of,
     LOCK_TIMEOUT,
     MAX_BYTES,
+    text,
+    timestamp,
 )
 
 #: The kinds of removals, which ``max_removals_per_hour`` counts apart: any
@@ -45,9 +47,6 @@ NOTHING = 'nothing'
 
 #: Outcome of an unfinished entry: a crash, or still in progress.
 INTERRUPTED = 'interrupted'
-
-#: The first second of the year 10000, which Python cannot show as a date.
-_END_OF_TIME = 253402300800
 
 _SELECT_ENTRIES = ('SELECT serial, time, record, outcome '
             'FROM entry JOIN plan ON plan.entry = serial ')
@@ -280,16 +279,18 @@ class Journal:
         :returns: who was charged, and the number; the number is 0 if there was
             none
         """
-        def select(connection: sqlite3.Connection) -> Sequence[Any]:
-            return connection.execute(
-                'SELECT account, amount FROM charge WHERE time >= ?',
-                (self._now() - _LIMIT_WINDOW_SECONDS,)).fetchall()
+        def select(connection: sqlite3.Connection
+                   ) -> collections.Counter[str]:
+            charged: collections.Counter[str] = collections.Counter()
+            for account, amount in connection.execute(
+                    'SELECT account, amount FROM charge WHERE time >= ?',
+                    (self._now() - _LIMIT_WINDOW_SECONDS,)).fetchall():
+                if text(account).startswith(begin):
+                    charged[account[len(begin):]] += int(amount)
+            return charged
 
         begin = account_of(kind, '')
-        charged: collections.Counter[str] = collections.Counter()
-        for account, amount in self._database.read(select) or ():
-            if account.startswith(begin):
-                charged[account[len(begin):]] += amount
+        charged = self._database.read(select) or collections.Counter()
         return max(charged.items(), key=lambda item: item[1], default=('', 0))
 
     def entries(self, server: str | None = None,
@@ -323,8 +324,8 @@ class Journal:
         serial, begun, record, outcome = row
         try:
             return RecordedEntry(
-                _identifier_of(serial), _timestamp(begun), _object(record),
-                tuple(RecordedStep(_timestamp(at), str(name), str(outcome),
+                _identifier_of(serial), timestamp(begun), _object(record),
+                tuple(RecordedStep(timestamp(at), str(name), str(outcome),
                                    _object(subject))
                       for at, name, outcome, subject in steps),
                 str(outcome or INTERRUPTED))
@@ -370,10 +371,3 @@ def _object(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise TypeError('not an object')
     return value
-
-
-def _timestamp(value: Any) -> float:
-    moment = float(value)
-    if not 0 <= moment < _END_OF_TIME:
-        raise ValueError('no time')
-    return moment

@@ -13,18 +13,27 @@ import dataclasses
 import fcntl
 import json
 import os
+import sqlite3
+import stat
 import time
-from typing import Any
+from typing import Any, Callable
 
 from nova_bdm_cleanup.node.store.database import (
     Database,
     host_path,
     LOCK_TIMEOUT,
     StoreError,
+    text,
+    timestamp,
 )
 
 #: Seconds between two attempts to take the lock of a process.
 _LOCK_RETRY_SECONDS = 0.01
+
+#: The facts that the commands read, and what they are.
+_KINDS: dict[str, Callable[[Any], Any]] = {
+    'version': text, 'nova_version': text, 'triggers': text, 'mode': text,
+    'max_removals_per_hour': int, 'audit_interval': int}
 
 #: Locks that this process holds until it ends: descriptors by path.
 _held_locks: dict[str, int] = {}
@@ -67,23 +76,25 @@ class Processes:
 
     def last(self) -> Process | None:
         """Return the process that was recorded last for this host."""
-        row = self._database.read(lambda connection: connection.execute(
-            'SELECT host, since, identity, problem, facts FROM process '
-            'WHERE host = ?', (self._host,)).fetchone())
-        if not row:
-            return None
-        host, since, identity, problem, facts = row
-        try:
-            return Process(host, int(dict(json.loads(identity))['pid']),
-                           since, problem, dict(json.loads(facts)))
-        except (ValueError, TypeError, KeyError) as exc:
-            raise self._database.damaged(
-                'process of host %s: %s' % (host, exc)) from exc
+        def select(connection: sqlite3.Connection) -> Process | None:
+            row = connection.execute(
+                'SELECT since, identity, problem, facts FROM process '
+                'WHERE host = ?', (self._host,)).fetchone()
+            if row is None:
+                return None
+            since, identity, problem, facts = row
+            return Process(
+                self._host, int(dict(json.loads(identity))['pid']),
+                timestamp(since), text(problem), {
+                    name: _KINDS.get(name, lambda value: value)(value)
+                    for name, value in dict(json.loads(facts)).items()})
+
+        return self._database.read(select)
 
     def hosts(self) -> tuple[str, ...]:
         """Return the names of all hosts for which a process was recorded."""
         return self._database.read(lambda connection: tuple(
-            row[0] for row in connection.execute(
+            text(row[0]) for row in connection.execute(
                 'SELECT host FROM process ORDER BY host').fetchall())) or ()
 
 
@@ -130,8 +141,12 @@ def _lock_file(path: str, flags: int, operation: int) -> int | None:
     :returns: its descriptor; None when another process holds the lock
     """
     try:
-        lock = os.open(path, flags | os.O_NOFOLLOW, 0o600)
+        # Otherwise a pipe would have this wait.
+        lock = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
         try:
+            if not stat.S_ISREG(os.fstat(lock).st_mode):
+                raise StoreError('lock %s: it is not a regular file; remove '
+                                 'it, and restart nova-compute' % path)
             fcntl.flock(lock, operation | fcntl.LOCK_NB)
         except BaseException:
             os.close(lock)
