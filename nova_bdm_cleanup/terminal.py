@@ -6,10 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 import datetime
 import enum
+import io
 import shutil
 import sys
 import textwrap
 from typing import Any
+
+NOT_WRITTEN = 'the output could not be written: %s'
 
 
 def printable(text: str) -> str:
@@ -17,6 +20,12 @@ def printable(text: str) -> str:
     return ''.join(
         c if c.isprintable() else c.encode('unicode_escape').decode()
         for c in text)
+
+
+def escape_unknown(stream: object) -> None:
+    """Have a stream escape the letters that its encoding does not have."""
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors='backslashreplace')
 
 
 def clean(value: Any) -> str:

@@ -18,34 +18,31 @@ from nova_bdm_cleanup import VERSION
 from nova_bdm_cleanup.admin import journal, repair, status
 from nova_bdm_cleanup.node.store.database import StoreError
 from nova_bdm_cleanup.rules import spelling
-from nova_bdm_cleanup.terminal import CommandError, ExitCode, printable
+from nova_bdm_cleanup.terminal import (
+    CommandError,
+    escape_unknown,
+    ExitCode,
+    NOT_WRITTEN,
+    printable,
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command."""
     args = _parser().parse_args(argv)
     for stream in (sys.stdout, sys.stderr):
-        # A name that the terminal cannot show must not stop the output.
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors='backslashreplace')
-    code: int = ExitCode.OK
+        escape_unknown(stream)
     try:
         # At once, so that the reader cannot change how the command ends.
         with contextlib.redirect_stdout(io.StringIO()) as output:
             code = args.run(args)
-        print(output.getvalue(), end='', flush=True)
-        return code
+        return _print(output.getvalue(), code)
     except CommandError as exc:
         return _complain(exc, exc.code)
     except cfg.Error as exc:
         return _complain(exc, ExitCode.BAD_INPUT)
     except StoreError as exc:
         return _complain(exc, ExitCode.REFUSED)
-    except BrokenPipeError:
-        # The reader of the output has closed it.  The interpreter would
-        # complain when it flushes the rest.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return code
     except KeyboardInterrupt:
         return _complain('interrupted', ExitCode.INTERRUPTED)
     except Exception as exc:
@@ -53,6 +50,21 @@ def main(argv: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         return _complain('%s: %s (this is a bug; --debug shows where)'
                          % (type(exc).__name__, exc), ExitCode.BROKEN)
+
+
+def _print(text: str, code: int) -> int:
+    """Print the output; return the exit code."""
+    try:
+        print(text, end='', flush=True)
+        return code
+    except OSError as exc:
+        failure = exc
+    # The interpreter would complain when it flushes the rest.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(failure, BrokenPipeError):
+        # The reader has closed it.
+        return code
+    return _complain(NOT_WRITTEN % failure.strerror, ExitCode.PARTLY)
 
 
 def _complain(problem: object, code: ExitCode) -> ExitCode:

@@ -185,6 +185,7 @@ class BdmCommand(command.Lister):
 
     def run(self, parsed_args: argparse.Namespace) -> int:
         self.progress = Progress()
+        terminal.escape_unknown(self.app.stdout)
         problem: object
         try:
             with self.progress.watched():
@@ -201,7 +202,7 @@ class BdmCommand(command.Lister):
         except BrokenPipeError:
             raise
         except OSError as exc:
-            problem = 'the output could not be written: %s' % exc.strerror
+            problem = terminal.NOT_WRITTEN % (exc.strerror or exc)
             code = ExitCode.PARTLY
         except Exception as exc:
             LOG.debug('where it happened:', exc_info=True)

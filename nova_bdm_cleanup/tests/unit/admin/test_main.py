@@ -13,6 +13,7 @@ from unittest import mock
 import nova_bdm_cleanup
 from nova_bdm_cleanup.admin import main
 from nova_bdm_cleanup.node.store.journal import Journal
+from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.unit.admin import base
 
 
@@ -83,6 +84,15 @@ class MainTest(base.CommandTest):
             self.assertEqual((code, '', None),
                              self.process(*again, stdout=writer))
             os.close(writer)
+
+    def test_output_that_cannot_be_written(self):
+        self.record(base.removal(1))
+        with open('/dev/full', 'w') as full:
+            code, errors, _ = self.process(
+                'journal', 'list', '--journal', self.path, stdout=full)
+        self.assertEqual(ExitCode.PARTLY, code)
+        self.assertEqual('nova-bdm-cleanup: the output could not be written: '
+                         'No space left on device\n', errors)
 
     def test_needs_neither_nova_nor_a_cloud_library(self):
         self.record(base.removal(1), done=[1])

@@ -211,6 +211,21 @@ class AuditBdmTest(commandcase.CommandCase):
         self.assertNotIn('\x1b', self.table())
         self.assertNotIn('\x1b', self.bdm('audit', form='value')[1])
 
+    def test_terminal_without_a_letter_of_a_name(self) -> None:
+        class Ascii(io.TextIOWrapper):
+            def getvalue(self) -> str:
+                self.seek(0)
+                return self.read()
+
+        self.break_volume()
+        self.cloud.servers[self.alpha]['name'] = 't\u00e4g'
+        for form in ('csv', 'table', 'value', 'yaml'):
+            code, text = self.bdm(
+                'audit', '--long', form=form,
+                stdout=Ascii(io.BytesIO(), encoding='ascii'))
+            self.assertEqual(ExitCode.FINDINGS, code, form)
+            self.assertIn('t\\xe4g', text.replace('E4', 'e4'))
+
     def test_output_not_written_is_reported(self) -> None:
         class Full(io.StringIO):
             def flush(self) -> None:
