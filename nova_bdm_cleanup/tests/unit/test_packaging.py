@@ -26,6 +26,18 @@ class IndexTest(base.TestCase):
                                 r'pip install [^`\n]*nova-bdm-cleanup', path)
 
 
+class ThreatModelTest(base.TestCase):
+
+    def test_the_tests_of_the_table_exist(self) -> None:
+        tests = ROOT / 'nova_bdm_cleanup' / 'tests' / 'unit'
+        named = re.findall(r'``(test_\w+)\.(\w+)``',
+                           ROOT.joinpath('SECURITY.rst').read_text())
+        self.assertTrue(named)
+        for module, name in named:
+            [path] = tests.rglob(module + '.py')
+            self.assertIn(f'class {name}(', path.read_text())
+
+
 class PostrmTest(base.TestCase):
     """What ``apt`` runs after it has removed the files of the package."""
 
