@@ -130,6 +130,15 @@ class HostTest(CheckCase):
             self.expect(Code.WARNING, 'journal', 'belongs to user 42436')
         self.assertEqual([], os.listdir(self.directory))
 
+    def test_root_makes_no_store(self) -> None:
+        """The directory of the store is not there before nova-compute runs."""
+        if os.geteuid() != 0:
+            self.skipTest('only root can give a directory away')
+        os.chown(self.directory, 65534, -1)
+        self.set(store=os.path.join(self.directory, 'bdm-cleanup', 'store'))
+        self.expect(Code.WARNING, 'journal', 'belongs to user 65534')
+        self.assertEqual([], os.listdir(self.directory))
+
     def test_missing_cinder_credentials_are_a_failure(self) -> None:
         self.expect(Code.FAILURE, 'credentials', '[cinder] auth_type')
         for name in ('cinder_version', 'cinder'):
