@@ -200,14 +200,13 @@ class AuditBdmTest(commandcase.CommandCase):
         """A CSV cell is no formula and controls no terminal."""
         self.break_volume()
         for name, cell in (('=HYPERLINK("x")', '"\'=HYPERLINK(""x"")"'),
-                           # cliff doubles a backslash.
-                           ('\t=1', '"\'\\\\t=1"'),
-                           ('a\x1b[2J', r'"a\\x1b[2J"')):
+                           ('\t=1', '"\'\\t=1"'), ('a\x1b[2J', '"a\\x1b[2J"')):
             self.cloud.servers[self.alpha]['name'] = name
             _, (row,) = self.bdm('audit', '--long')
             self.assertEqual(name, row['Server Name'])
             _, text = self.bdm('audit', '--long', form='csv')
-            self.assertIn(',%s,' % cell, text)
+            # Newer releases of cliff double a backslash.
+            self.assertIn(',%s,' % cell, text.replace('\\\\', '\\'))
         self.assertNotIn('\x1b', self.table())
         self.assertNotIn('\x1b', self.bdm('audit', form='value')[1])
 
