@@ -105,6 +105,9 @@ _END_OF_TIME = 253402300800
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
+#: What a value of another type raises where it is read.
+_WRONG_VALUE = (ArithmeticError, RecursionError, TypeError, ValueError)
+
 _LOCKED = 'database is locked'
 _READ_ONLY = 'attempt to write a readonly database'
 
@@ -233,8 +236,8 @@ class Database:
     def read(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
         """Read from the store; make no file and change none.
 
-        :param work: reads, and raises a TypeError, ValueError or the like for
-            a value that no release writes
+        :param work: reads, and raises one of :data:`_WRONG_VALUE` for what no
+            release writes
         :returns: what ``work`` returns; None when nothing was ever written
         :raises StoreError: when the store cannot be read
         """
@@ -244,18 +247,14 @@ class Database:
             _run(connection, 'BEGIN')
             # From the first read on, no writer can interrupt the transaction.
             _run(connection, 'PRAGMA schema_version')
-            try:
-                missing = self._missing(connection)
-                if missing == list(SCHEMA):
-                    return None
-                if missing:
-                    raise StoreError(
-                        'store %s: it is of an older release; restart '
-                        'nova-compute, which converts it' % self.path)
-                return work(connection)
-            except (ArithmeticError, LookupError, RecursionError, TypeError,
-                    ValueError) as exc:
-                raise self.damaged(exc) from exc
+            missing = self._missing(connection)
+            if missing == list(SCHEMA):
+                return None
+            if missing:
+                raise StoreError(
+                    'store %s: it is of an older release; restart '
+                    'nova-compute, which converts it' % self.path)
+            return work(connection)
 
     def check(self) -> None:
         """Check that changes are possible; shrink a file over the limit.
@@ -392,6 +391,8 @@ class Database:
             raise StoreError('%s: %s%s; %s' % (
                 what, where, os.strerror(exc.errno or 0), _STORE_REMEDIES.get(
                     exc.errno or 0, 'check the disk that it is on'))) from exc
+        except _WRONG_VALUE as exc:
+            raise self.damaged(exc) from exc
         except sqlite3.Error as exc:
             words = str(exc)
             remedy = _STORE_REMEDIES.get(words, _DAMAGED)

@@ -84,7 +84,7 @@ class Processes:
                 return None
             since, identity, problem, facts = row
             return Process(
-                self._host, int(dict(json.loads(identity))['pid']),
+                self._host, int(dict(json.loads(identity)).get('pid', '')),
                 timestamp(since), text(problem), {
                     name: _KINDS.get(name, lambda value: value)(value)
                     for name, value in dict(json.loads(facts)).items()})

@@ -177,6 +177,15 @@ class StoreTest(FindingStoreTestCase):
                 server='a-server').finish('done', {'removals': 1})
         return len(Journal(self.path).entries())
 
+    def test_value_of_another_type_is_damage(self):
+        store = self.store()
+        look = 'server-1', NOON, 0.0, HOUR, [sighting()]
+        store.record_server(*look)
+        base.sql(self.path, "UPDATE finding SET first = 'once'")
+        for act in (store.findings, lambda: store.record_server(*look)):
+            self.assertIn('it is damaged', str(
+                self.assertRaises(StoreError, act)))
+
     def test_the_oldest_entries_of_the_journal_make_room(self):
         before = self.fill()
         self.assertLess(before, 60)
