@@ -253,7 +253,8 @@ class Cloud(fixtures.Fixture):
 
     def server(self, *disks: Disk, root: str = 'image', name: str = 'server',
                host: str | None = None,
-               owner: identity.Caller | None = None) -> Server:
+               owner: identity.Caller | None = None,
+               in_order: bool = False) -> Server:
         """Create a server and wait until it runs.
 
         :param disks: its volumes
@@ -261,6 +262,8 @@ class Cloud(fixtures.Fixture):
         :param name: its name
         :param host: where to run it, if it matters
         :param owner: its owner, if another user
+        :param in_order: have the ids of its volumes be in their order, where
+            it is a copy
         """
         if (self.through_api or owner or len(disks) > _MAX_DISKS_OF_TEMPLATE
                 or any(disk.volume or disk.source != 'volume'
@@ -275,7 +278,7 @@ class Cloud(fixtures.Fixture):
             _server_templates[key] = self._make_template(*wanted)
         return _server_templates[key].make(
             self, name, [disk.name or f'{name}-{number}'
-                         for number, disk in enumerate(disks, 1)])
+                         for number, disk in enumerate(disks, 1)], in_order)
 
     def _make_template(self, disks: Sequence[Disk], root: str, host: str
                        ) -> template.ServerTemplate:

@@ -90,10 +90,11 @@ class ServerTemplate:
     cinder: tuple[Row, ...]
 
     def make(self, cloud: fixture.Cloud, name: str,
-             volume_names: Iterable[str]) -> Server:
+             volume_names: Iterable[str], in_order: bool = False) -> Server:
         """Make a copy.
 
         :param volume_names: the names of its volumes, in their order
+        :param in_order: whether the ids of its volumes have that order, too
         """
         names = {self.project: cloud.owner.project}
         for row in (*self.nova['cell1'], *self.cinder):
@@ -101,6 +102,11 @@ class ServerTemplate:
                 names[row.values['uuid']] = str(uuid.uuid4())
             elif row.table in ('volumes', 'volume_attachment'):
                 names[row.values['id']] = str(uuid.uuid4())
+        if in_order:
+            volumes = [volume for volume in (
+                self.server.root, *self.server.volumes) if volume]
+            names.update(zip(volumes, sorted(
+                names[volume] for volume in volumes)))
         copy = dataclasses.replace(
             self.server, id=names[self.server.id], name=name,
             root=names.get(self.server.root or ''),

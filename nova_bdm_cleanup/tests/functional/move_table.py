@@ -524,7 +524,7 @@ class MoveTableTestCase(moving.MoveTestCase):
             dangling = [disk] * (9 if kind == _NINE else 1)
         while True:
             server = self.create_server(
-                *healthy, *dangling, host=HERE, root=root)
+                *healthy, *dangling, host=HERE, root=root, in_order=True)
             if len(dangling) != 1 or kind in (_SNAPSHOT, _SHARED):
                 break
             # Nova handles the disks in the order of their ids, or of their
