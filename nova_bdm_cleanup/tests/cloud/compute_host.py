@@ -55,7 +55,7 @@ class ComputeHost:
 
     def restart(self) -> None:
         """Start nova-compute again in this process."""
-        self.cloud.restart_compute(HOST)
+        self.cloud.restart_compute(HOST, reports_resources=True)
 
     def reload(self, text: str) -> None:
         """Add to nova.conf, and reload it as nova-compute does on SIGHUP."""

@@ -669,12 +669,19 @@ class Cloud(fixtures.Fixture):
         objects.InstanceAction.action_start(context, server.id, action)
         return context, self.nova.instance(server.id)
 
-    def restart_compute(self, host: str = 'compute1') -> None:
-        """Restart nova-compute, which resumes interrupted operations."""
+    def restart_compute(self, host: str = 'compute1',
+                        reports_resources: bool = False) -> None:
+        """Restart nova-compute, which resumes interrupted operations.
+
+        :param reports_resources: whether it tells Placement of the resources
+            and of the plugin again; see
+            :meth:`nova.Harness.restart_compute_service`
+        """
         if host not in self._hosts_without_plugin:
             if self._plugin:
                 self._lose_memory()
-            self.nova.restart_compute_service(host)
+            self.nova.restart_compute_service(
+                host, reports_resources=reports_resources)
             return
         from nova_bdm_cleanup.node.hooks import installation
         self.restart_compute_without_plugin(host)

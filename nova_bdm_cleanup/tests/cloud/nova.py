@@ -297,6 +297,25 @@ class Harness(base.ServersTestBase):
         driver.get_volume_connector = get_volume_connector
         return hostname
 
+    def restart_compute_service(self, hostname: str, *args: Any,
+                                reports_resources: bool = True,
+                                **kwargs: Any) -> Any:
+        """Restart a nova-compute.
+
+        :param reports_resources: whether it tells Placement of the resources
+            of its host, which is most of the work of a start; otherwise it
+            knows them from the former one
+        """
+        with contextlib.ExitStack() as stack:
+            if not reports_resources:
+                # By name: a host in a process of its own imports the manager
+                # after the plugin.
+                stack.enter_context(mock.patch(
+                    'nova.compute.manager.ComputeManager.'
+                    'update_available_resource',
+                    _hand_over(self.computes[hostname].manager.rt)))
+            return super().restart_compute_service(hostname, *args, **kwargs)
+
     # -- recording ---------------------------------------------------------
 
     def _record_steps(self) -> None:
@@ -562,6 +581,22 @@ class Harness(base.ServersTestBase):
             self.connection(host)._running_vms.clear()
         self.connected.clear()
         self.disconnects.clear()
+
+
+def _hand_over(former: Any) -> Callable[..., None]:
+    """Return a replacement for the update of resources at a start.
+
+    :param former: the resource tracker of the nova-compute that stops
+    """
+    known = {name: value for name, value in vars(former).items()
+             if name not in ('driver', 'service_ref')}
+    # The plugin would remove its trait from them.
+    former.compute_nodes = {}
+
+    def take_over(this: Any, context: Any, startup: bool = False) -> None:
+        vars(this.rt).update(known)
+
+    return take_over
 
 
 def _with_serials(describe: Callable[..., str]) -> Callable[..., str]:

@@ -139,7 +139,7 @@ class ReturnTest(moving.MoveTestCase):
         self.start_recording()
         off = self.useFixture(fixtures.MockPatchObject(
             NovaInstance, 'power_off')).mock
-        self.cloud.restart_compute(HERE)
+        self.cloud.restart_compute(HERE, reports_resources=True)
         self.assertFalse(off.called)
         self.assertEqual([], self.log_lines(server, 'disconnected'))
 
@@ -199,7 +199,7 @@ class FailedTest(moving.MoveTestCase):
             each.status for volume in (lost, healthy)
             for each in self.cloud.attachments(volume)])
         self.cloud.stop(server)
-        self.cloud.restart_compute(HERE)
+        self.cloud.restart_compute(HERE, reports_resources=True)
         view = self.cloud.look(server)
         for volume in (lost, healthy):
             self.assertIn(volume, view.connected)
@@ -226,7 +226,7 @@ class StartTest(moving.MoveTestCase):
         self.cloud.lose_power(self.server)
 
     def check_start(self):
-        self.cloud.restart_compute(HERE)
+        self.cloud.restart_compute(HERE, reports_resources=True)
         view = self.look(self.server)
         self.assertFalse(view.has_disk(self.lost))
         self.assertEqual(2, self.cloud.nova.connected[HERE][self.lost])

@@ -206,7 +206,7 @@ class MoveTestCase(scenario.ScenarioTestCase):
     def come_back(self, server: fixture.Server | None = None) -> None:
         """Bring the dead host back."""
         if self._dead:
-            self.cloud.restart_compute(HERE)
+            self.cloud.restart_compute(HERE, reports_resources=True)
             self._set_down(False)
             self._dead = None
 

@@ -48,6 +48,9 @@ class TraitTest(scenario.ScenarioTestCase):
             'resource_provider_generation': provider['generation']},
             version='1.6').status)
 
+    def restart(self) -> None:
+        self.cloud.restart_compute(reports_resources=True)
+
     def update(self) -> None:
         """Run the periodic task in which Nova reports what the host has."""
         self.cloud.nova.computes[HOST].manager.update_available_resource(
@@ -65,20 +68,20 @@ class TraitTest(scenario.ScenarioTestCase):
                 if 'Placement does not show the mode' in line]
 
     def test_start_sets_the_trait_of_the_mode(self) -> None:
-        self.cloud.restart_compute()
+        self.restart()
         self.assertEqual({ENFORCE}, self.ours())
 
     def test_nova_reports_what_it_reports_alone(self) -> None:
-        self.cloud.restart_compute()
+        self.restart()
         found = self.traits()
         self.cloud.switch_plugin_off()
-        self.cloud.restart_compute()
+        self.restart()
         self.set_traits(self.traits() - {ENFORCE})
-        self.cloud.restart_compute()
+        self.restart()
         self.assertEqual(found - {ENFORCE}, self.traits())
 
     def test_updates_of_nova_keep_the_trait(self) -> None:
-        self.cloud.restart_compute()
+        self.restart()
         self.set_traits({*self.traits(), FOREIGN})
         manager = self.cloud.nova.computes[HOST].manager
         # Once from its cache, and once when that is read again.
@@ -89,7 +92,7 @@ class TraitTest(scenario.ScenarioTestCase):
         self.assertIn(FOREIGN, self.traits())
 
     def test_trait_follows_the_mode(self) -> None:
-        self.cloud.restart_compute()
+        self.restart()
         self.set_options(mode='observe')
         self.update()
         self.assertEqual({OBSERVE}, self.ours())
@@ -98,7 +101,7 @@ class TraitTest(scenario.ScenarioTestCase):
         self.assertEqual({ENFORCE}, self.ours())
 
     def test_lost_trait_comes_back(self) -> None:
-        self.cloud.restart_compute()
+        self.restart()
         self.set_traits(self.traits() - {ENFORCE})
         self.cloud.nova.computes[HOST].manager.reportclient \
             .clear_provider_cache()
@@ -107,7 +110,7 @@ class TraitTest(scenario.ScenarioTestCase):
 
     def test_stop_removes_the_trait(self) -> None:
         """The next nova-compute may be without the plugin."""
-        self.cloud.restart_compute()
+        self.restart()
         self.set_traits({*self.traits(), FOREIGN})
         self.cloud.restart_compute_without_plugin()
         self.update()
@@ -122,7 +125,7 @@ class TraitTest(scenario.ScenarioTestCase):
         self.assertEqual(1, len(self.warnings()))
 
     def test_silent_placement_does_not_keep_nova_waiting(self) -> None:
-        self.cloud.restart_compute()
+        self.restart()
         over = threading.Event()
         self.addCleanup(over.set)
         self.useFixture(fixtures.MockPatchObject(
@@ -141,14 +144,15 @@ class CommandsTest(commands.CommandWithWitnessTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.cloud.restart_compute()
+        self.cloud.restart_compute(reports_resources=True)
         self.server = self.create_server(scenario.BOOT_DISK)
         self.lost, = self.server.volumes
         self.cloud.lose_attachment(self.server, self.lost)
 
     def remove_plugin(self) -> None:
         self.cloud.restart_compute_without_plugin()
-        self.addCleanup(self.cloud.restart_compute)
+        self.addCleanup(
+            self.cloud.restart_compute, reports_resources=True)
         self.addCleanup(self.cloud.switch_plugin_on)
 
     def assert_clean_is_refused(self) -> None:
