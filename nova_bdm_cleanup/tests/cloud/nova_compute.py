@@ -19,6 +19,7 @@ from nova.cmd import compute  # isort: skip
 
 from collections.abc import Callable
 import functools
+import importlib
 import inspect
 import json
 import logging
@@ -103,6 +104,10 @@ def _start(directory: str, change: str = '') -> None:
 
 
 def main() -> None:
+    # Nova imports them together with its manager: once for all forks.
+    for name in ('cinderclient.client', 'neutronclient.v2_0.client',
+                 'paramiko'):
+        importlib.import_module(name)
     for line in sys.stdin:
         child = fork()
         if not child:
