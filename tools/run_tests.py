@@ -215,10 +215,14 @@ def _child(command: list[str], variables: dict[str, str]) -> tuple[int, str]:
 
     :returns: its exit code, and what it wrote to its stdout
     """
+    environment = {**os.environ, **variables}
+    # To compile Nova takes longer than to import it, and tests start dozens
+    # of processes that do.
+    environment.pop('PYTHONDONTWRITEBYTECODE', None)
     child = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=sys.stdout, cwd=ROOT, env={**os.environ, **variables},
-        text=True, start_new_session=True)
+        stderr=sys.stdout, cwd=ROOT, env=environment, text=True,
+        start_new_session=True)
     try:
         output, _ = child.communicate()
     except KeyboardInterrupt:

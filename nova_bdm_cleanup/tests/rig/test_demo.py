@@ -160,8 +160,7 @@ class PracticeTest(_DemoTestCase):
                 f'#!/bin/sh\nexec {python} -W ignore -m {module} "$@"\n')
             script.chmod(0o755)
         return {'PATH': f'{site}:{os.environ["PATH"]}', 'HOME': str(site),
-                'PYTHONPATH': f'{site}:{CHECKOUT}', 'PYTHONSAFEPATH': '1',
-                'PYTHONDONTWRITEBYTECODE': '1'}
+                'PYTHONPATH': f'{site}:{CHECKOUT}', 'PYTHONSAFEPATH': '1'}
 
     def type(self, line: str, code: int = 0) -> str:
         """Run a line in a shell; return its output.
