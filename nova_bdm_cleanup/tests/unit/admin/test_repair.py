@@ -129,7 +129,7 @@ class RepairTest(base.CommandTest):
         self.assertEqual([{'server': base.SERVER, **ADOPTED},
                           {'server': base.OTHER, **BUSY}], json.loads(out))
 
-    def test_who_does_not_agree_is_told_in_plain_text(self):
+    def test_party_that_does_not_agree_is_named_in_plain_text(self):
         self.start()
         self.answers[base.SERVER, True] = KEPT
         code, out, err = self.repair('--dry-run', base.SERVER)

@@ -256,7 +256,7 @@ class StatusCommandTest(base.CommandTest):
         self.audited(finding(reason='stale-attachment'))
         self.assertIn('openstack bdm clean ' + base.SERVER, self.open())
 
-    def test_what_a_reboot_ends_has_the_command_that_ends_it(self):
+    def test_finding_that_a_reboot_ends_has_its_command(self):
         kept = 'half way; not reconnected: its volume is detaching'
         expected = {
             (base.OTHER, 'half-moved', kept): 'bdm explain half-moved',

@@ -131,7 +131,7 @@ class AbsentTest(DevicesTestCase):
             self.assertEqual(expected, devices.are_absent(
                 frozenset([address, (OTHER, '9')])))
 
-    def test_what_has_no_address_is_absent(self):
+    def test_disk_without_an_address_is_absent(self):
         self.disk('sdb', 2)
         self.assertTrue(devices.are_absent(frozenset()))
 

@@ -71,7 +71,7 @@ class ProblemTest(ConfTestCase):
 
 class SeveralTest(ConfTestCase):
 
-    def test_nothing_is_wrong(self) -> None:
+    def test_valid_values_have_no_problem(self) -> None:
         for lines in ([], ['triggers =', 'metrics_file ='],
                       *(['audit_interval = ' + n] for n in ('0', '60'))):
             self.assertEqual([], validation.problems(self.conf(*lines)))

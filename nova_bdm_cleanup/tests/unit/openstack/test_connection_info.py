@@ -76,7 +76,7 @@ class NameTest(base.TestCase):
             self.assertEqual(expected, name_in(
                 {'driver_volume_type': kind, 'data': {'name': 'pool/v'}}))
 
-    def test_what_is_no_name_or_path_is_none(self):
+    def test_invalid_name_or_path_is_none(self):
         for data in (None, [], {}, {'name': 5, 'device_path': 5},
                      {'name': '', 'device_path': ''}):
             info = {'driver_volume_type': 'rbd', 'data': data}

@@ -192,7 +192,7 @@ class ApplyTest(base.TestCase):
         self.assertIs(Reason.ROOT_VOLUME_DANGLING, finding.reason)
         self.assertTrue(finding.address)
 
-    def test_what_has_no_address_has_no_verdict(self):
+    def test_disk_without_an_address_has_no_verdict(self):
         for bdm in (make.bdm(addresses=frozenset()),
                     make.bdm(destination_type='local')):
             seen = make.snapshot([bdm], [make.volume()], [make.attachment()])

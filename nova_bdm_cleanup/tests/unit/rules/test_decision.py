@@ -168,7 +168,7 @@ class ConfirmReconnectTest(base.TestCase):
     def test_same_facts_confirm_it(self):
         self.assertTrue(self.confirmed(HALF_MOVED).is_due)
 
-    def test_what_is_used_and_replaced_must_be_the_same(self):
+    def test_only_the_attachment_that_is_used_is_replaced(self):
         attaching = dataclasses.replace(RESERVED, status='attaching')
         for values in (
                 # The other one would be used.

@@ -1101,7 +1101,7 @@ class RunningTest(base.TestCase):
         self.assertIn(Reason.GUEST_RUNNING,
                       {f.withheld for f in plan.findings})
 
-    def test_nothing_is_removed(self):
+    def test_mapping_of_a_running_guest_is_not_removed(self):
         plan = decide(running(entries=(), status='available'))
         self.assertEqual([Reason.GUEST_RUNNING],
                          [f.withheld for f in plan.findings if f.bdm is BDM])

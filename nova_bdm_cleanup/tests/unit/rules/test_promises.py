@@ -766,7 +766,7 @@ class ConnectedTest(base.TestCase):
 
     @worlds.profile(.5)
     @hypothesis.given(cases.cases, st.data())
-    def test_what_a_member_writes_decides_over_no_neighbour(
+    def test_records_of_a_member_decide_over_no_neighbour(
             self, case: Case, data: Any) -> None:
         """Quote "Neither ``attached`` nor the connection information in Cinder
         gives a disk" (behaviour).

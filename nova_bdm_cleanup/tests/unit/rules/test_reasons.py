@@ -57,7 +57,7 @@ class ReasonTest(base.TestCase):
              Reason.VOLUME_BUSY},
             {r for r in Reason if r.passes})
 
-    def test_what_a_reboot_ends_has_the_remedy_clean(self) -> None:
+    def test_reason_that_a_reboot_ends_has_the_remedy_clean(self) -> None:
         self.assertEqual(
             {*REMOVED, *RECONNECTED, Reason.STALE_ATTACHMENT,
              Reason.SERVER_IN_ERROR},

@@ -263,7 +263,7 @@ class FindingTest(RoundTestCase):
         self.assertEqual(({}, {}), (self.counters.removals,
                                     self.counters.refusals))
 
-    def test_what_passes_by_itself_is_no_finding(self):
+    def test_state_that_passes_by_itself_is_no_finding(self):
         self.find(finding(Reason.HEALTHY), finding(Reason.ATTACH_IN_FLIGHT),
                   finding(Reason.OPERATION_IN_FLIGHT))
         self.round()

@@ -582,7 +582,7 @@ class InterferenceTest(ReconnectTestCase):
         self.assertIs(Reason.STEP_FAILED, ended.withheld)
         self.assertIn('has not ended', ended.address)
 
-    def test_time_is_over(self):
+    def test_deadline_withholds_a_reconnect(self):
         world = self.begin([SECOND])
         finding = self.decided()
         self.carry_out()

@@ -958,7 +958,7 @@ class AddressTest(CleanerTestCase):
             self.assertEqual([*asked, *again], [
                 call for call in world.calls if 'report' not in call])
 
-    def test_what_cinder_gave_after_the_last_look_is_not_given(self):
+    def test_disk_that_others_claim_after_the_last_look_is_not_given(self):
         for values, limit in (({'boot_index': 0}, {'reconnect': False}),
                               ({}, {'max_removals_per_hour': 0})):
             world = world_of([disk(1, **values)], [free(1)])
@@ -1008,7 +1008,7 @@ class LeftEventTest(CleanerTestCase):
         return [(finding and finding.volume_id, str(reason))
                 for finding, reason in world.reported[Kind.WITHHELD]]
 
-    def test_nothing_is_left(self):
+    def test_complete_cleanup_has_no_event(self):
         self.assertEqual([], self.left(broken()))
 
     def test_withheld_removal_has_an_event(self):
@@ -1018,7 +1018,7 @@ class LeftEventTest(CleanerTestCase):
                 set(self.left(world_of([disk(4), disk(2)], [free(4)]),
                               **limit)))
 
-    def test_a_step_fails(self):
+    def test_failed_step_has_an_event(self):
         for step, reason in (('disconnect', RuntimeError('no luck')),
                              ('power-off', RuntimeError('no luck'))):
             self.assertEqual(
@@ -1026,7 +1026,7 @@ class LeftEventTest(CleanerTestCase):
                 self.left(world_of([disk(4)], [free(4)],
                                    failing={step: reason})))
 
-    def test_only_cinder_is_not_told(self):
+    def test_attachment_that_is_left_has_an_event(self):
         """Record both: the mapping is removed, the attachment is left."""
         world = world_of([disk(4)], [free(4)], [record(4)], failing={
             'delete-attachment': errors.ServiceTokenRequired('no token')})
@@ -1261,7 +1261,7 @@ class ReconnectTest(CleanerTestCase):
             [(f.volume_id, str(reason))
              for f, reason in world.reported[Kind.WITHHELD]])
 
-    def test_what_takes_away_comes_first(self):
+    def test_removals_come_before_reconnects(self):
         world = half_moved((disk(2), free(2), record(2)),
                            (disk(3), volume(3, status='reserved'),
                             record(3, **RESERVED)))
@@ -1364,7 +1364,7 @@ class ReconnectTest(CleanerTestCase):
             self.clean(world)
             self.assert_untouched(world)
 
-    def test_what_a_second_look_does_not_confirm_is_left(self):
+    def test_disk_that_a_second_look_does_not_confirm_is_left(self):
         changes = (
             lambda world: world.change('attachment-1', status='attaching'),
             lambda world: world.set_status('volume-1', 'detaching'),
@@ -1698,7 +1698,7 @@ class SwapTest(CleanerTestCase):
             self.assertEqual(frozenset(), self.clean(world, triggers.START))
             check(world)
 
-    def test_what_withholds_a_reconnect_withholds_it(self):
+    def test_interrupted_swap_is_withheld_like_a_reconnect(self):
         for arguments in ({'observe': True}, {'reconnect': False},
                           {'trigger': triggers.SOFT_REBOOT}):
             world = swapped()
@@ -1827,7 +1827,7 @@ class JournalTest(CleanerTestCase):
             {'power-off', 'second-look', 'disconnect', 'destroy',
              'delete-attachment'}, {s.name for s in entry.steps})
 
-    def test_a_part_is_done(self):
+    def test_entry_of_a_part_has_the_outcome_partly(self):
         """Check plans of mappings and plans of attachments."""
         for world, removed in (
                 (reset(failing={'delete-attachment': RuntimeError('hung')}),

@@ -113,7 +113,7 @@ class EntriesTest(JournalTest):
             '(SELECT count(*) FROM plan), (SELECT count(*) FROM step)'))
         self.assertGreater(begin(self.journal).id, entry.id)
 
-    def test_what_changed_nothing_pushes_out_no_entry(self):
+    def test_entries_of_no_change_push_out_no_entry(self):
         first = begin(self.journal)
         first.finish('done', {})
         for _ in range(40):

@@ -97,7 +97,7 @@ class SpoolTest(base.TestCase):
             self.assertEqual([], self.taken(), content[:9])
             self.assertEqual([], os.listdir(self.spool.path))
 
-    def test_what_is_no_file_is_not_waited_for(self):
+    def test_request_that_is_no_file_is_not_waited_for(self):
         target = os.path.join(self.tempdir(), 'target')
         with open(target, 'w') as file:
             file.write('{}')
@@ -124,7 +124,7 @@ class SpoolTest(base.TestCase):
             self.assertEqual([], self.taken())
             self.assertEqual([], os.listdir(self.spool.path))
 
-    def test_what_an_earlier_process_has_left_is_dropped(self):
+    def test_files_of_an_earlier_process_are_dropped(self):
         for name in ('.request', '.answer', '.request.new'):
             self.write(b'{}', NAME + name)
         self.spool.make()
