@@ -8,7 +8,6 @@ import json
 import fixtures
 from nova import objects
 from nova.virt.libvirt import guest as libvirt_guest
-from oslo_concurrency import lockutils
 
 from nova_bdm_cleanup.node import adoption, operations
 from nova_bdm_cleanup.node.instance import NovaInstance
@@ -49,9 +48,6 @@ class AdoptionTestCase(aftermath.AftermathTestCase):
 
     def adopt(self) -> Plan:
         return adoption.carry_out(self.manager, self.server.id)
-
-    def preview(self) -> Plan:
-        return adoption.preview(self.manager, self.server.id)
 
     def own_attachment(self, volume: str) -> str:
         """Return the attachment of a volume to this host."""
@@ -185,27 +181,8 @@ class AdoptionTest(AdoptionTestCase):
         self.adopt()
         self.check_adopted(volumes[name])
 
-    def test_preview_changes_nothing(self):
-        self.leave_damaged(*FAILED_ROLLBACK)
-        plan = self.preview()
-        self.assertEqual({self.server.root, self.data},
-                         {finding.volume_id for finding in plan.due})
-        for finding in plan.due:
-            self.assertEqual(
-                [('Cinder', True), ('kernel', True), ('guest', True),
-                 ('Nova', True)],
-                [(answer.party, answer.agrees) for answer in finding.parties])
-        self.check_unchanged()
-
     def test_healthy_server_stays_as_it_is(self):
         self.server = self.healthy_server(disks=1)
-        self.start_recording()
-        self.assertEqual((), self.adopt().due)
-        self.assertEqual([], self.changes())
-
-    def test_second_run_changes_nothing(self):
-        self.leave_damaged(*FAILED_ROLLBACK)
-        self.adopt()
         self.start_recording()
         self.assertEqual((), self.adopt().due)
         self.assertEqual([], self.changes())
@@ -251,6 +228,7 @@ class RebootTest(AdoptionTestCase):
         entry, = self.journal()
         self.assertEqual(('done', 'before_reboot'), (
             entry.outcome, entry.record['trigger']))
+        self.check_disks_of_audit()
 
     def test_refused_delete_is_ended_by_next_reboot(self):
         self.leave_damaged(*FAILED_ROLLBACK)
@@ -373,11 +351,6 @@ class DifferingTest(AdoptionTestCase):
             self.cloud.nova.connected[host].pop(self.data, None)
         self.check_differs('kernel', 'guest')
 
-    def test_guest_is_off(self):
-        self.cloud.lose_power(self.server)
-        words = self.check_differs('guest')
-        self.assertIn('does not run', words)
-
     def test_guest_has_no_such_disk(self):
         domain = self.cloud.domain(self.server)
         domain._def['devices']['disks'] = [
@@ -414,13 +387,6 @@ class DifferingTest(AdoptionTestCase):
         self.cloud.change(self.server, locked=True, locked_by='admin')
         plan = self.adopt()
         self.assertEqual((), plan.due)
-        self.check_unchanged()
-
-    def test_nova_holds_the_lock(self):
-        self.useFixture(fixtures.MockPatchObject(
-            adoption, '_LOCK_PATIENCE', 0.2))
-        with lockutils.lock(self.server.id):
-            self.assertRaises(adoption.Busy, self.adopt)
         self.check_unchanged()
 
     def test_cinder_is_silent_between_two_looks(self):
