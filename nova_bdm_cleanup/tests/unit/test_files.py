@@ -240,7 +240,7 @@ class ReadTest(FileTestCase):
         write(self.path, b'data\n')
         self.assertEqual(b'data\n', files.METRICS_FILE.read(self.path))
 
-    def test_what_others_can_write_is_not_read(self):
+    def test_file_that_others_can_write_is_not_read(self):
         write(self.path, b'data\n')
         for mode in (0o664, 0o646):
             os.chmod(self.path, mode)
@@ -250,7 +250,7 @@ class ReadTest(FileTestCase):
             os.chown(self.path, OTHER_USER, -1)
             self.assertEqual(b'', files.METRICS_FILE.read(self.path))
 
-    def test_what_is_refused_to_a_writer(self):
+    def test_link_and_pipe_are_not_read(self):
         os.symlink('/dev/zero', self.path)
         self.assertRefused('symbolic link', func=files.METRICS_FILE.read)
         os.unlink(self.path)

@@ -139,7 +139,7 @@ class FileTest(PrometheusCase):
             self.assertEqual(failed, sorted(
                 self.path_of_metrics.read_text().splitlines()))
 
-    def test_what_others_can_write_is_not_kept(self) -> None:
+    def test_file_that_others_can_write_is_not_kept(self) -> None:
         self.break_volume()
         self.audit('--all-projects')
         self.assertTrue(self.findings())

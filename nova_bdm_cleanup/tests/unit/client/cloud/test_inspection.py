@@ -249,7 +249,7 @@ class InterruptionTest(InspectionCase):
             [('interrupted', self.clean), ('half-moved', self.clean)],
             self.shown())
 
-    def test_what_begins_later_disproves_it(self) -> None:
+    def test_later_operation_disproves_it(self) -> None:
         self.alter()
         self.cloud.interrupt(self.alpha)
         events = next(iter(self.cloud.action_events.values()))
@@ -389,7 +389,7 @@ class ShelvedTest(InspectionCase):
     def unshelve(self) -> str:
         return 'look: openstack server unshelve ' + self.alpha
 
-    def test_what_is_still_attached_ends_with_the_next_unshelve(self) -> None:
+    def test_attached_disk_ends_with_the_next_unshelve(self) -> None:
         self.assertEqual([('half-moved', self.unshelve)], self.shown())
         explanation = findings.findings_of(self.inspect())[0].explanation
         for words in ('although the server is shelved',

@@ -114,7 +114,7 @@ class LookTest(RebootCase):
             ([i.volume for i in plan.findings],
              [(i.volume, i.reason) for i in plan.others], plan.refusals))
 
-    def test_what_cannot_be_reconnected_alone_is_no_reason_to_reboot(
+    def test_disk_not_reconnected_alone_is_no_reason_to_reboot(
             self) -> None:
         self.cloud.mappings[self.alpha].clear()
         second = self.half_shelve()
