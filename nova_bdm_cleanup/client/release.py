@@ -8,13 +8,18 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from nova_bdm_cleanup.client import change_command, output
-from nova_bdm_cleanup.client.cloud import audit, plan_file, release
+from nova_bdm_cleanup.client.cloud import audit, plan_file
 from nova_bdm_cleanup.client.cloud.changes import Result, Status
 from nova_bdm_cleanup.client.cloud.findings import CloudFinding
-from nova_bdm_cleanup.client.cloud.held_volumes import Connector
 from nova_bdm_cleanup.client.cloud.inspection import Cloud
-from nova_bdm_cleanup.client.cloud.release import Target
-from nova_bdm_cleanup.client.cloud.release_steps import ReleaseStep
+from nova_bdm_cleanup.client.cloud.release.releaser import (
+    read_connector,
+    Release,
+    Releaser,
+    Target,
+)
+from nova_bdm_cleanup.client.cloud.release.steps import ReleaseStep
+from nova_bdm_cleanup.client.cloud.release.volumes import Connector
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules.reasons import Remedy
 
@@ -84,7 +89,7 @@ class ReleaseBdm(change_command.ChangeCommand):
             raise errors.BadInput('give volumes or attachments, or --orphans, '
                                   'or --server, or --plan')
         self.need_terminal(args)
-        connector = (release.read_connector(args.connector)
+        connector = (read_connector(args.connector)
                      if args.connector else Connector())
         if connector.is_none and not args.targets:
             raise errors.BadInput('--connector none confirms that no host had '
@@ -92,7 +97,7 @@ class ReleaseBdm(change_command.ChangeCommand):
         plan = [i for i in self.read_plan(args)
                 if i.remedy is Remedy.RELEASE]
         cloud = self.connect(args)
-        releaser = release.Releaser(cloud, connector, args.same_cloud)
+        releaser = Releaser(cloud, connector, args.same_cloud)
         releaser.check()
         if args.orphans or args.server:
             plan = self._find(cloud, args.server)
@@ -109,7 +114,7 @@ class ReleaseBdm(change_command.ChangeCommand):
         known += [Result(s, Status.REFUSED) for s in todo if s.call is None]
         todo = [s for s in todo if s.call is not None]
         return self.carry_out(
-            args, [release.Release(releaser, s) for s in todo], known)
+            args, [Release(releaser, s) for s in todo], known)
 
     def row(self, result: Result) -> tuple[Any, ...]:
         step = result.subject

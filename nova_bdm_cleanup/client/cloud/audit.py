@@ -17,19 +17,20 @@ import functools
 import itertools
 from typing import Callable, TypeVar
 
-from nova_bdm_cleanup.client.cloud import crosscheck, inspection, release_steps
+from nova_bdm_cleanup.client.cloud import crosscheck, inspection
 from nova_bdm_cleanup.client.cloud.findings import (
     advised,
     CloudFinding,
     findings_of,
     sides_of,
 )
-from nova_bdm_cleanup.client.cloud.held_volumes import (
+from nova_bdm_cleanup.client.cloud.nova import ComputeServer
+from nova_bdm_cleanup.client.cloud.release.steps import decide
+from nova_bdm_cleanup.client.cloud.release.volumes import (
     Connector,
     HeldVolume,
     Holder,
 )
-from nova_bdm_cleanup.client.cloud.nova import ComputeServer
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import facts, spelling
 from nova_bdm_cleanup.rules.facts import Attachment, Volume
@@ -315,7 +316,7 @@ class CloudAudit:
         others = [a for a in found.values()
                   if a.status != 'attached' and a.server_id not in gone][:1]
         holders = {a.server_id or '': self._holder(a, volume) for a in left}
-        freed = {s.attachment_id for s in release_steps.decide(
+        freed = {s.attachment_id for s in decide(
             self._held(volume, (*left, *others), holders))
             if s.call and not s.needs_look} if volume else ()
         for attachment in left:

@@ -284,8 +284,7 @@ def _on_host_that_is_down(found: CloudFinding, seen: Inspection
 def _cloud_finding(finding: Finding, seen: Inspection) -> CloudFinding:
     server = seen.server
     volume = seen.volumes.get(finding.volume_id or '')
-    explanation = finding.explanation
-    instead, steps, beside = way_of(finding, seen)
+    instead, steps, explanation = way_of(finding, seen)
     if finding in seen.not_connected:
         explanation += '; a hard reboot keeps it, and ' \
             + disks.effect_of(finding)
@@ -304,7 +303,7 @@ def _cloud_finding(finding: Finding, seen: Inspection) -> CloudFinding:
     elif finding.attachment is not None:
         nova.append('no mapping names it')
     return CloudFinding(
-        reason=finding.reason, explanation=explanation + beside,
+        reason=finding.reason, explanation=explanation,
         server=server.id, server_name=server.name, project=server.project,
         host=server.host, node=server.node, volume=finding.volume_id,
         attachment=finding.attachment_id, device=finding.device,

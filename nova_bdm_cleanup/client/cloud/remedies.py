@@ -141,22 +141,25 @@ class Way:
             self.shown and ': ' + self.shown)
 
 
+_AS_FOUND = '{it.finding.explanation}'
+
 WAYS: Table[Row[Case, Way]] = Table(('The finding', 'Ended by'), (
 
     Row('is of a server that only a delete ends',
         lambda c: c.seen.ends_by_delete,
-        Way(Remedy.PERSON, lambda c: c.delete, '``server delete``'), ''),
+        Way(Remedy.PERSON, lambda c: c.delete, '``server delete``'),
+        _AS_FOUND),
 
     Row('is of a server whose operation may have been interrupted, and '
         'nothing proves it',
         lambda c: c.seen.interruption is Interruption.POSSIBLE,
         Way(Remedy.PERSON, lambda c: c.reset,
-            'reset the state and reboot'), ''),
+            'reset the state and reboot'), _AS_FOUND),
 
     Row('is ``interrupted``, or ``swap-interrupted``',
         lambda c: c.finding.reason in (Reason.INTERRUPTED,
                                        Reason.SWAP_INTERRUPTED),
-        Way(Remedy.CLEAN, lambda c: c.rebuild), ''),
+        Way(Remedy.CLEAN, lambda c: c.rebuild), _AS_FOUND),
 
     # Nova rebuilds no server with a disk that is not connected.
     Row('is ``server-in-error`` after a rebuild and then a reboot have '
@@ -164,30 +167,30 @@ WAYS: Table[Row[Case, Way]] = Table(('The finding', 'Ended by'), (
         lambda c: c.finding.reason is Reason.SERVER_IN_ERROR
         and c.seen.lacks_root and len(c.seen.findings) == 1,
         Way(Remedy.PERSON, lambda c: (commands.rebuild(c.server.id),),
-            '``server rebuild``'), ''),
+            '``server rebuild``'), _AS_FOUND),
 
     Row('is ``server-in-error``',
         lambda c: c.finding.reason is Reason.SERVER_IN_ERROR,
-        Way(Remedy.CLEAN), ''),
+        Way(Remedy.CLEAN), _AS_FOUND),
 
     Row('is of a disk that no host has, and that the next unshelve removes '
         'or connects',
         lambda c: c.ends_by_unshelve,
         Way(Remedy.PERSON, lambda c: (commands.unshelve(c.server.id),),
             '``server unshelve``'),
-        '; the next unshelve {it.effect_of_unshelve}, on a host with the word '
-        'move in [bdm_cleanup] triggers'),
+        _AS_FOUND + '; the next unshelve {it.effect_of_unshelve}, on a host '
+        'with the word move in [bdm_cleanup] triggers'),
 
     Row('is perhaps only of a wrong status',
         lambda c: c.finding in c.seen.of_status,
         Way(Remedy.PERSON, lambda c: c.set_status,
-            '``volume set --state in-use``'), ''),
+            '``volume set --state in-use``'), _AS_FOUND),
 
     Row('is a ``stale-attachment`` that only reserves the volume, is of a '
         'server that no host has, or connects another host; and only '
         '``over-limit``, if anything, withholds its deletion',
         lambda c: c.is_idle,
-        Way(Remedy.RELEASE), ''),
+        Way(Remedy.RELEASE), _AS_FOUND),
 
     # A reboot would start another guest of it.
     Row('is ``half-moved`` and reconnected, after a live migration that was '
@@ -196,17 +199,18 @@ WAYS: Table[Row[Case, Way]] = Table(('The finding', 'Ended by'), (
         and c.seen.may_be_elsewhere and not c.seen.is_interrupted
         and c.finding.reason is Reason.HALF_MOVED,
         Way(Remedy.REPAIR),
-        '; the command needs no outage, and if the guest does not run on this '
-        'host with the disk, it changes nothing'),
+        _AS_FOUND + '; the command needs no outage, and if the guest does not '
+        'run on this host with the disk, it changes nothing'),
 
     Row('is reconnected, and its guest may run',
         lambda c: c.finding.is_reconnect and c.is_due
         and c.finding.reason in RECONNECTED and c.server.status in _MAY_RUN,
-        Way(Remedy.CLEAN), '; without an outage, if all agree, {it.repair}'),
+        Way(Remedy.CLEAN),
+        _AS_FOUND + '; without an outage, if all agree, {it.repair}'),
 
     Row('is reconnected',
         lambda c: c.finding.is_reconnect and c.is_due,
-        Way(Remedy.CLEAN), ''),
+        Way(Remedy.CLEAN), _AS_FOUND),
 
     Row('is ``reserved-only``, ``half-moved`` or ``attachment-mismatch``, or '
         'a ``duplicate-mapping``, and a rule keeps it; or it is ``stuck``, '
@@ -217,35 +221,35 @@ WAYS: Table[Row[Case, Way]] = Table(('The finding', 'Ended by'), (
         or c.finding.reason is Reason.STUCK and c.is_in != 'detaching',
         # "nova-manage volume_attachment refresh" may disconnect the disk of
         # another server, or fail and lose the connection information.
-        Way(Remedy.PERSON), ''),
+        Way(Remedy.PERSON), _AS_FOUND),
 
     Row('is ``volume-busy`` in a state that Cinder never ends by itself',
         lambda c: c.finding.reason is Reason.VOLUME_BUSY
         and c.volume and c.volume.is_out_of_order,
         Way(Remedy.PERSON, lambda c: (commands.explain(c.finding.reason),),
-            'the runbook'), ''),
+            'the runbook'), _AS_FOUND),
 
     Row('is ``root-volume-dangling``, and its volume is ``available``',
         lambda c: c.finding.reason is Reason.ROOT_VOLUME_DANGLING
         and c.is_in == 'available',
         Way(None, lambda c: (
             *commands.new_attachment(c.server, c.finding.volume_id or ''),
-            commands.start(c.server.id)), 'a new attachment'), ''),
+            commands.start(c.server.id)), 'a new attachment'), _AS_FOUND),
 
     # There is no volume to return to it.
     Row('is ``root-volume-dangling``',
         lambda c: c.finding.reason is Reason.ROOT_VOLUME_DANGLING,
         Way(None, lambda c: (*c.stop, commands.explain(c.finding.reason)),
-            'the runbook'), ''),
+            'the runbook'), _AS_FOUND),
 
-    Row('is anything else', lambda c: True, Way(None), ''),
+    Row('is anything else', lambda c: True, Way(None), _AS_FOUND),
 ))
 
 
 def way_of(finding: Finding, seen: Inspection
            ) -> tuple[Remedy | None, Sequence[str], str]:
-    """Return the remedy of a finding, the steps of a person, and what is to
-    be said beside.
+    """Return the remedy of a finding, the steps of a person, and the
+    explanation.
 
     :returns: None as the remedy: the usual one of the reason
     """

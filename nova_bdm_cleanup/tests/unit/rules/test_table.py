@@ -9,11 +9,9 @@ from typing import Any
 
 import hypothesis
 
-from nova_bdm_cleanup.client.cloud import (
-    held_attachments,
-    held_volumes,
-    inspection,
-)
+from nova_bdm_cleanup.client.cloud import inspection, remedies
+from nova_bdm_cleanup.client.cloud.release.attachments import HELD_ATTACHMENTS
+from nova_bdm_cleanup.client.cloud.release.volumes import HELD_VOLUMES
 from nova_bdm_cleanup.rules import (
     addresses,
     attachments,
@@ -42,10 +40,11 @@ TABLES: dict[str, Any] = {
     'nova_bdm_cleanup.rules.guards.GUARDS': guards.GUARDS,
     'nova_bdm_cleanup.rules.addresses.ADDRESSES': addresses.ADDRESSES,
     'nova_bdm_cleanup.rules.disks.DISKS': disks.DISKS,
-    'nova_bdm_cleanup.client.cloud.held_attachments.HELD_ATTACHMENTS':
-        held_attachments.HELD_ATTACHMENTS,
-    'nova_bdm_cleanup.client.cloud.held_volumes.HELD_VOLUMES':
-        held_volumes.HELD_VOLUMES,
+    'nova_bdm_cleanup.client.cloud.remedies.WAYS': remedies.WAYS,
+    'nova_bdm_cleanup.client.cloud.release.attachments.HELD_ATTACHMENTS':
+        HELD_ATTACHMENTS,
+    'nova_bdm_cleanup.client.cloud.release.volumes.HELD_VOLUMES':
+        HELD_VOLUMES,
     'nova_bdm_cleanup.client.cloud.inspection.CONTEXT': inspection.CONTEXT,
 }
 

@@ -12,11 +12,11 @@ import datetime
 from typing import Any
 
 from nova_bdm_cleanup.client.cloud.findings import Advice
-from nova_bdm_cleanup.client.cloud.held_attachments import (
+from nova_bdm_cleanup.client.cloud.release.attachments import (
     HELD_ATTACHMENTS,
     HeldAttachment,
 )
-from nova_bdm_cleanup.client.cloud.held_volumes import (
+from nova_bdm_cleanup.client.cloud.release.volumes import (
     Call,
     HELD_VOLUMES,
     HeldVolume,

@@ -10,14 +10,20 @@ from typing import Any
 
 import testscenarios
 
-from nova_bdm_cleanup.client.cloud import (
-    held_attachments,
-    held_volumes,
-    release_steps,
-)
 from nova_bdm_cleanup.client.cloud.findings import CloudFinding
-from nova_bdm_cleanup.client.cloud.held_volumes import Call, Holder
 from nova_bdm_cleanup.client.cloud.nova import ComputeServer
+from nova_bdm_cleanup.client.cloud.release.attachments import (
+    HELD_ATTACHMENTS,
+    HeldAttachment,
+)
+from nova_bdm_cleanup.client.cloud.release.steps import decide, selected
+from nova_bdm_cleanup.client.cloud.release.volumes import (
+    Call,
+    Connector,
+    HELD_VOLUMES,
+    HeldVolume,
+    Holder,
+)
 from nova_bdm_cleanup.rules.facts import (
     AttachedServer,
     Attachment,
@@ -34,10 +40,10 @@ NOW = datetime.datetime(2026, 11, 20, 12, tzinfo=datetime.timezone.utc)
 DAY = datetime.timedelta(days=1)
 MINUTE = datetime.timedelta(minutes=1)
 
-CONNECTOR = held_volumes.Connector(
+CONNECTOR = Connector(
     {'host': 'compute1', 'initiator': 'iqn'})
-NEVER = held_volumes.Connector(is_none=True)
-NOT_GIVEN = held_volumes.Connector()
+NEVER = Connector(is_none=True)
+NOT_GIVEN = Connector()
 
 ALIVE = ComputeServer('alive', 'alive', 'ACTIVE', host='compute1')
 SHELVED = ComputeServer('alive', 'alive', 'SHELVED_OFFLOADED')
@@ -346,10 +352,10 @@ def facts(attachments: tuple[Attachment, ...], status: str = 'in-use',
           claimed_by: tuple[str, ...] = (),
           findings: tuple[CloudFinding, ...] = (),
           age: datetime.timedelta = DAY,
-          connector: held_volumes.Connector = NOT_GIVEN,
+          connector: Connector = NOT_GIVEN,
           elsewhere: str | None = None,
           has_failed_detach: bool = False,
-          **fields: Any) -> held_volumes.HeldVolume:
+          **fields: Any) -> HeldVolume:
     """Return the facts for the tables; only server "alive" exists."""
     holders = dict.fromkeys(
         (a.server_id for a in attachments if a.server_id), Holder(
@@ -358,7 +364,7 @@ def facts(attachments: tuple[Attachment, ...], status: str = 'in-use',
         holders['alive'] = Holder(
             alive, findings=findings,
             has_failed_detach=has_failed_detach)
-    return held_volumes.HeldVolume(
+    return HeldVolume(
         Volume(id='volume', status=status, updated_at=NOW - age, **fields),
         attachments, holders, tuple(sorted(claimed_by)), connector, Policy(),
         NOW)
@@ -370,7 +376,7 @@ class RefusalsTest(base.TestCase):
     scenarios = base.scenarios(REFUSALS, 'attachments', 'world', 'words')
 
     def test_step_has_no_call_and_gives_advice(self) -> None:
-        step = release_steps.decide(facts(self.attachments, **self.world))[0]
+        step = decide(facts(self.attachments, **self.world))[0]
         self.assertIsNone(step.call)
         self.assertEqual('', step.expected)
         self.assertIn(self.words, str(step.advice))
@@ -383,7 +389,7 @@ class CallsTest(base.TestCase):
         CALLS, 'attachments', 'world', 'call', 'expected')
 
     def test_step_has_its_call_and_expected_status(self) -> None:
-        step = release_steps.decide(facts(self.attachments, **self.world))[0]
+        step = decide(facts(self.attachments, **self.world))[0]
         self.assertEqual((self.call, self.expected),
                          (step.call, step.expected))
         self.assertEqual(self.attachments[:1], tuple(filter(
@@ -400,14 +406,14 @@ class CoverageTest(base.TestCase):
         for _name, attachments, world, *_ in cases:
             about = facts(attachments, **world)
             tested.add(id(
-                first(held_attachments.HELD_ATTACHMENTS.rows,
-                      held_attachments.HeldAttachment(**{
+                first(HELD_ATTACHMENTS.rows,
+                      HeldAttachment(**{
                           **vars(about), 'attachment': attachments[0]}))
                 if attachments else
-                first(held_volumes.HELD_VOLUMES.rows, about)))
+                first(HELD_VOLUMES.rows, about)))
         self.assertEqual([], [
-            row.cell for table in (held_attachments.HELD_ATTACHMENTS,
-                                   held_volumes.HELD_VOLUMES)
+            row.cell for table in (HELD_ATTACHMENTS,
+                                   HELD_VOLUMES)
             for row in table.rows if id(row) not in tested])
 
 
@@ -415,8 +421,8 @@ class WordsTest(base.TestCase):
 
     def test_no_command_in_prose(self) -> None:
         """Show every command apart, where the output does not break it."""
-        for table in (held_attachments.HELD_ATTACHMENTS,
-                      held_volumes.HELD_VOLUMES):
+        for table in (HELD_ATTACHMENTS,
+                      HELD_VOLUMES):
             for row in table.rows:
                 for name in ('openstack ', 'nova-manage', 'virsh'):
                     self.assertNotIn(name, row.words)
@@ -428,7 +434,7 @@ class WayOutTest(base.TestCase):
     def test_advice_depends_on_the_host_of_the_server(self) -> None:
         for alive, words in ((ALIVE, 'openstack bdm clean alive'),
                              (SHELVED, 'can be released')):
-            [step] = release_steps.decide(facts(
+            [step] = decide(facts(
                 (ALIVES,), status='detaching', alive=alive, findings=STUCK))
             self.assertIn(words, str(step.advice))
 
@@ -437,12 +443,12 @@ class NeighboursTest(base.TestCase):
     """Several attachments of one volume."""
 
     def test_a_volume_stands_for_what_is_to_be_released(self) -> None:
-        gone, healthy = release_steps.decide(facts(
+        gone, healthy = decide(facts(
             (attachment(), attachment(server='alive', name='neighbour')),
             multiattach=True, claimed_by=('alive',)))
         self.assertIsNotNone(gone.call)
         self.assertIsNone(healthy.call)
         self.assertEqual((gone,),
-                         release_steps.selected((gone, healthy), None))
+                         selected((gone, healthy), None))
         self.assertEqual((healthy,),
-                         release_steps.selected((gone, healthy), 'neighbour'))
+                         selected((gone, healthy), 'neighbour'))

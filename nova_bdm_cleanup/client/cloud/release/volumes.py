@@ -2,7 +2,7 @@
 """A volume to release: its facts, and the call that may follow.
 
 Cinder checks almost nothing before it detaches.  So everything is checked
-here and in :mod:`held_attachments`: the rows of a table are checked in
+here and in :mod:`attachments`: the rows of a table are checked in
 order, and the first row that holds decides.
 """
 

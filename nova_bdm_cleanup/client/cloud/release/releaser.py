@@ -9,15 +9,19 @@ import json
 import time
 from typing import Callable
 
-from nova_bdm_cleanup.client.cloud import findings, inspection, release_steps
+from nova_bdm_cleanup.client.cloud import findings, inspection
 from nova_bdm_cleanup.client.cloud.changes import Change, Result, Status
-from nova_bdm_cleanup.client.cloud.held_volumes import (
+from nova_bdm_cleanup.client.cloud.release.steps import (
+    decide,
+    ReleaseStep,
+    selected,
+)
+from nova_bdm_cleanup.client.cloud.release.volumes import (
     Call,
     Connector,
     HeldVolume,
     Holder,
 )
-from nova_bdm_cleanup.client.cloud.release_steps import ReleaseStep
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import facts, spelling
 
@@ -119,7 +123,7 @@ class Releaser:
             self._cloud.progress('volumes', number)
             found = self._steps(volume_id)
             for attachment in dict.fromkeys(attachments):
-                chosen = release_steps.selected(found, attachment) or (
+                chosen = selected(found, attachment) or (
                     ReleaseStep(volume_id, 'attachment %s does not exist'
                                 % attachment, is_settled=True),)
                 steps += [s for s in chosen if s not in steps]
@@ -165,7 +169,7 @@ class Releaser:
             mapped_by.discard(server.id)
             if volume_id in server.volumes:
                 mapped_by.add(server.id)
-        return release_steps.decide(HeldVolume(
+        return decide(HeldVolume(
             volume, attachments, holders, tuple(sorted(mapped_by)),
             self._connector, self._cloud.policy, self._cloud.now()))
 

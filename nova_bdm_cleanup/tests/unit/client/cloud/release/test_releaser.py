@@ -12,11 +12,12 @@ from typing import Any, Callable
 
 import fixtures
 
-from nova_bdm_cleanup.client.cloud import changes, release
+from nova_bdm_cleanup.client.cloud import changes
 from nova_bdm_cleanup.client.cloud.audit import CloudAudit, Scope
-from nova_bdm_cleanup.client.cloud.held_volumes import Call, Connector
-from nova_bdm_cleanup.client.cloud.release import Target
-from nova_bdm_cleanup.client.cloud.release_steps import ReleaseStep
+from nova_bdm_cleanup.client.cloud.release import releaser as releasing
+from nova_bdm_cleanup.client.cloud.release.releaser import Target
+from nova_bdm_cleanup.client.cloud.release.steps import ReleaseStep
+from nova_bdm_cleanup.client.cloud.release.volumes import Call, Connector
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.tests.unit import base as unit_base, loopback, make, wire
 from nova_bdm_cleanup.tests.unit.client.cloud import base
@@ -30,8 +31,8 @@ class ReleaserCase(base.CloudCase):
 
     def releaser(self, user: str = 'admin',
                  connector: Connector = NOT_GIVEN,
-                 is_same_cloud: bool = False) -> release.Releaser:
-        return release.Releaser(self.seen_by(user), connector, is_same_cloud)
+                 is_same_cloud: bool = False) -> releasing.Releaser:
+        return releasing.Releaser(self.seen_by(user), connector, is_same_cloud)
 
     def release(self, *targets: Target, connector: Connector = NOT_GIVEN,
                 meanwhile: Callable[[], object] = lambda: None
@@ -45,7 +46,7 @@ class ReleaserCase(base.CloudCase):
         steps = releaser.plan(targets)
         meanwhile()
         results = changes.make_all(
-            [release.Release(releaser, s) for s in steps if s.call], True,
+            [releasing.Release(releaser, s) for s in steps if s.call], True,
             lambda what, count: None)
         return [(r.is_well, str(r)) for r in results.each]
 
@@ -87,7 +88,7 @@ class CheckTest(ReleaserCase):
         for volume in (self.disk, self.other):
             self.cloud.lose_volume(volume)
         exc = self.assertRaises(
-            errors.Refused, release.Releaser(seen, NOT_GIVEN).check)
+            errors.Refused, releasing.Releaser(seen, NOT_GIVEN).check)
         self.assertIn('another region', str(exc))
 
 
@@ -405,7 +406,7 @@ class RequestsTest(ReleaserCase):
             200, {'attachments': []}))
         for call, expected in requests.items():
             self.cloud.requests.clear()
-            release._MAKE[call](self.releaser(), ReleaseStep(
+            releasing._MAKE[call](self.releaser(), ReleaseStep(
                 self.disk, '', call=call, connector=connector,
                 attachment=make.attachment(id=record)))
             self.assertEqual(expected, [
@@ -420,7 +421,7 @@ class DetachTest(ReleaserCase):
         super().setUp()
         self.time = 0.0
         self.useFixture(fixtures.MockPatchObject(
-            release, 'time', SimpleNamespace(
+            releasing, 'time', SimpleNamespace(
                 monotonic=lambda: self.time, sleep=self.sleep)))
         self.cloud.fail_detach(self.alpha, self.disk)
         self.record = loopback.uid('attachment of disk')
@@ -542,12 +543,12 @@ class TerminateTest(ReleaserCase):
                          (self.calls, self.status()))
         self.cloud.calm()
         self.cloud.driver.clear()
-        releaser = release.Releaser(
+        releaser = releasing.Releaser(
             self.seen_by(stuck_after=datetime.timedelta()),
             Connector({'host': 'compute1'}))
         releaser.check()
         [step] = releaser.plan([Target(self.volume)])
-        [result] = release.Release(releaser, step).make()
+        [result] = releasing.Release(releaser, step).make()
         self.assertEqual((True, ['os-force_detach'], 'available'),
                          (result.is_well, self.calls, self.status()))
 
@@ -571,11 +572,11 @@ class ConnectorTest(unit_base.TestCase):
         path = os.path.join(self.tempdir(), 'connector.json')
         with open(path, 'w', encoding='utf-8') as file:
             file.write(content)
-        return release.read_connector(path)
+        return releasing.read_connector(path)
 
     def test_none_stands_for_no_connector(self) -> None:
         self.assertEqual(Connector(is_none=True),
-                         release.read_connector('none'))
+                         releasing.read_connector('none'))
 
     def test_output_of_nova_manage_is_read(self) -> None:
         connector = {'host': 'compute1', 'ip': '127.0.0.1',
@@ -595,6 +596,6 @@ class ConnectorTest(unit_base.TestCase):
                 ('{"host": 7}', 'no host')):
             exc = self.assertRaises(errors.BadInput, self.connector, content)
             self.assertIn(words, str(exc))
-        exc = self.assertRaises(errors.BadInput, release.read_connector,
+        exc = self.assertRaises(errors.BadInput, releasing.read_connector,
                                 '/no/such/file')
         self.assertIn('No such file', str(exc))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An attachment that is to be released: its facts, and the call to Cinder.
 
-The volume's own facts and rows are in :mod:`held_volumes`.
+The volume's own facts and rows are in :mod:`volumes`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import dataclasses
 
 from nova_bdm_cleanup.client.cloud import commands
 from nova_bdm_cleanup.client.cloud.findings import CloudFinding
-from nova_bdm_cleanup.client.cloud.held_volumes import (
+from nova_bdm_cleanup.client.cloud.nova import ComputeServer
+from nova_bdm_cleanup.client.cloud.release.volumes import (
     Call,
     HeldVolume,
     Holder,
@@ -18,7 +19,6 @@ from nova_bdm_cleanup.client.cloud.held_volumes import (
     Ruling,
     VOLUME_ROWS,
 )
-from nova_bdm_cleanup.client.cloud.nova import ComputeServer
 from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.facts import Attachment
 from nova_bdm_cleanup.rules.reasons import Remedy
