@@ -21,7 +21,7 @@ from nova_bdm_cleanup.client.cloud.release.volumes import (
 )
 from nova_bdm_cleanup.rules import spelling
 from nova_bdm_cleanup.rules.facts import Attachment
-from nova_bdm_cleanup.rules.reasons import Remedy
+from nova_bdm_cleanup.rules.reasons import Reason, Remedy
 from nova_bdm_cleanup.rules.table import Row, Table
 
 
@@ -78,8 +78,18 @@ class HeldAttachment(HeldVolume):
 
     @property
     def is_for_release(self) -> bool:
-        """Return whether an audit of its server advises to release it."""
-        return _is_to_release(self.finding)
+        """Return whether an audit of its server advises to release it.
+
+        What is found about a mapping only ends a detach, of what is attached.
+        """
+        return self._is_for_release(self.attachment) or (
+            self.is_being_detached and _is_to_release(self.finding))
+
+    def _is_for_release(self, attachment: Attachment) -> bool:
+        finding = self._finding_of(attachment)
+        return (finding is not None and finding.attachment == attachment.id
+                and finding.reason is not Reason.STUCK
+                and _is_to_release(finding))
 
     @property
     def is_being_detached(self) -> bool:
@@ -97,7 +107,7 @@ class HeldAttachment(HeldVolume):
         gone = {s for s, h in self.holders.items() if h.server is None}
         return [a for a in self.neighbours
                 if a.status != 'attached' and a.server_id not in gone
-                and not _is_to_release(self._finding_of(a))]
+                and not self._is_for_release(a)]
 
     @property
     def other_claims(self) -> list[str]:
@@ -148,6 +158,13 @@ class HeldAttachment(HeldVolume):
         return 'server %s has no mapping of the volume' % self.server.id
 
     # Commands
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """Return what an audit of its server advises."""
+        if self.finding is None or _is_to_release(self.finding):
+            return (commands.show(self.attachment.server_id),)
+        return self.finding.action.commands
 
     @property
     def clean(self) -> tuple[str, ...]:
@@ -205,7 +222,7 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
         'than a release',
         lambda a: a.server and not a.is_for_release,
         '{it.finding.explanation}{it.wait_suffix}',
-        commands=lambda a: a.finding.action.commands if a.finding else ()),
+        commands=lambda a: a.advice),
 
     # Only a detach ends what the guest has given up.  Nova goes on if the
     # guest does not have the disk.
