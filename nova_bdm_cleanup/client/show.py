@@ -21,7 +21,7 @@ from nova_bdm_cleanup.terminal import ExitCode
 
 #: How an operation ended, in words.
 _ENDINGS = {Ending.SUCCESS: 'succeeded', Ending.FAILURE: 'failed',
-            Ending.NONE: 'has no end', Ending.UNKNOWN: 'its end is not shown'}
+            Ending.NONE: 'has not ended', Ending.UNKNOWN: 'may have failed'}
 
 
 class ShowBdm(output.BdmCommand):
@@ -93,9 +93,9 @@ class ShowBdm(output.BdmCommand):
         bad = next((p for p in past if p.ending is not Ending.SUCCESS), None)
         self.last_line = (
             'The last operations on the server; all have succeeded:'
-            if bad is None else 'Perhaps the cause: %s, %s. The last '
-            'operations on the server:' % (bad.action.name, _ENDINGS[
-                bad.ending]))
+            if bad is None else 'Perhaps the cause is the %s, which %s. The '
+            'last operations on the server:' % (
+                bad.action.name, _ENDINGS[bad.ending]))
         self.appendix = terminal.columns([
             (each.action.began.replace('T', ' ')[:19], each.action.name,
              _ENDINGS[each.ending], ', '.join(each.hosts),

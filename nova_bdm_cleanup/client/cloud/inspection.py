@@ -423,7 +423,7 @@ class Shown:
 _ONLY_STATUS = (
     '; but Nova and Cinder agree that the server has it. If the server should '
     'keep it, and the back end has it in order, only the status is wrong, and '
-    'the first command ends that without an outage')
+    'the command ends that without an outage')
 
 #: The cases that the rules leave to others, or do not see in a reboot.
 CONTEXT: Table[Row[ContextFacts, Shown]] = Table(

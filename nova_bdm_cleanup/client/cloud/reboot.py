@@ -35,11 +35,11 @@ class Consent:
     """The options by which an operator allows what is otherwise refused."""
 
     #: Also servers that their owners have locked.
-    to_locked: bool = False
+    locked_too: bool = False
     #: The state of an interrupted server is reset before.
-    to_reset: bool = False
+    resets_state: bool = False
     #: Also on hosts that are known to be without the plugin.
-    to_lack_of_plugin: bool = False
+    without_plugin: bool = False
 
 
 class RebootPreview:
@@ -72,7 +72,7 @@ class RebootPreview:
                 key=lambda f: f.reason is not Reason.HEALTHY)}
         #: Why it must not be done; empty: it may.
         self.refusals: list[str] = []
-        if seen.is_interrupted and not consent.to_reset:
+        if seen.is_interrupted and not consent.resets_state:
             self.refusals.append(
                 'an operation on it was interrupted (%s); give --reset-state '
                 'to set its state to error and reboot it' % server.task)
@@ -95,7 +95,7 @@ class RebootPreview:
                 'nova-compute of its host %s is %s, and would reboot it only '
                 'when it is back' % (server.host, server.host_status))
         if (self.findings and has_plugin is False
-                and not consent.to_lack_of_plugin):
+                and not consent.without_plugin):
             self.refusals.append(
                 WITHOUT_PLUGIN % server.host + '; enable it there first, or '
                 'give --without-plugin to reboot the server nevertheless')
@@ -172,7 +172,7 @@ def preview(cloud: inspection.Cloud, server_id: str,
     :raises ApiError: when the server cannot be inspected
     """
     seen = cloud.inspect(server_id, closely=closely,
-                         heeds_owners_lock=not consent.to_locked)
+                         heeds_owners_lock=not consent.locked_too)
     if seen is None:
         raise errors.BadInput('server %s does not exist' % server_id)
     return RebootPreview(seen, consent, cloud.has_plugin(seen.server.node)

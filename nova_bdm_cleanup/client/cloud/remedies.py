@@ -109,10 +109,7 @@ class Case:
 
     @property
     def set_status(self) -> tuple[str, ...]:
-        """Return what takes no disk away before what does."""
-        return (commands.set_in_use(self.finding.volume_id or ''),
-                *((commands.clean(self.server.id),)
-                  if self.finding.is_removal else ()))
+        return (commands.set_in_use(self.finding.volume_id or ''),)
 
     @property
     def stop(self) -> tuple[str, ...]:
@@ -180,6 +177,14 @@ WAYS: Table[Row[Case, Way]] = Table(('The finding', 'Ended by'), (
             '``server unshelve``'),
         _AS_FOUND + '; the next unshelve {it.effect_of_unshelve}, on a host '
         'with the word move in [bdm_cleanup] triggers'),
+
+    # What takes no disk away comes first.
+    Row('is perhaps only of a wrong status, and a reboot removes the mapping',
+        lambda c: c.finding in c.seen.of_status and c.finding.is_removal,
+        Way(Remedy.PERSON, lambda c: c.set_status,
+            '``volume set --state in-use``'),
+        _AS_FOUND + '. If the server should not keep it, a hard reboot takes '
+        'it away'),
 
     Row('is perhaps only of a wrong status',
         lambda c: c.finding in c.seen.of_status,

@@ -275,6 +275,11 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
         'attachment with the connector of the host',
         commands=lambda a: a.with_connector),
 
+    row('is stale and from before Queens, and its volume changed within '
+        '``--grace-period``',
+        lambda a: a.server and a.wait_for_grace,
+        'the attachment is too new: {it.wait_for_grace}'),
+
     # No server uses it
     row('is unused, but another attachment of the volume is not ``attached``, '
         'and names a server that exists or none',

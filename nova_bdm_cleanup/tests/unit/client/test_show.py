@@ -42,10 +42,10 @@ class ShowBdmTest(commandcase.CommandCase):
         self.cloud.record(self.alpha, 'lock')
         self.bdm('show', 'alpha')
         self.assertRegex(self.log.output, (
-            'Perhaps the cause: live-migration, has no end. The last '
-            'operations on the server:\n'
-            '  .*  live-migration  has no end  -         '
-            'req-live-migration-1\n  .*  reboot          succeeded   '))
+            'Perhaps the cause is the live-migration, which has not ended. '
+            'The last operations on the server:\n'
+            '  .*  live-migration  has not ended  -         '
+            'req-live-migration-1\n  .*  reboot          succeeded      '))
 
     def test_dangling_and_stale_records_are_shown(self) -> None:
         """Show a server whose name only looks like a pattern."""

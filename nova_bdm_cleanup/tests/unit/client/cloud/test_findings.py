@@ -76,16 +76,13 @@ class LightestTest(base.TestCase):
 
     def test_wrong_status_is_set_without_an_outage(self) -> None:
         """Print first what takes no disk away."""
-        in_use, clean = ('openstack volume set --state in-use volume',
-                         'openstack bdm clean server')
-        for reason, status, action, expected in (
-                (Reason.VOLUME_AVAILABLE, 'available', Action.REMOVE,
-                 (in_use, clean)),
-                (Reason.ROOT_VOLUME_DANGLING, 'available', Action.KEEP,
-                 (in_use,)),
-                (Reason.STUCK, 'attaching', Action.KEEP, (in_use,)),
-                (Reason.VOLUME_BUSY, 'error', Action.KEEP, (in_use,)),
-                (Reason.VOLUME_BUSY, 'maintenance', Action.KEEP, (in_use,))):
+        in_use = 'openstack volume set --state in-use volume'
+        for reason, status, action in (
+                (Reason.VOLUME_AVAILABLE, 'available', Action.REMOVE),
+                (Reason.ROOT_VOLUME_DANGLING, 'available', Action.KEEP),
+                (Reason.STUCK, 'attaching', Action.KEEP),
+                (Reason.VOLUME_BUSY, 'error', Action.KEEP),
+                (Reason.VOLUME_BUSY, 'maintenance', Action.KEEP)):
             for agreed in (True, False):
                 bdm = make.bdm(volume_id='volume')
                 [finding] = findings.findings_of(Inspection(
@@ -93,8 +90,11 @@ class LightestTest(base.TestCase):
                     facts.Plan((Finding(reason, '', bdm, action=action),)),
                     {'volume': facts.Volume('volume', status)}, {},
                     agreed=frozenset(['volume'] if agreed else ())))
-                self.assertEqual(agreed, expected
+                self.assertEqual(agreed, (in_use,)
                                  == finding.action.commands, finding)
+                self.assertEqual(
+                    agreed and action is Action.REMOVE,
+                    'a hard reboot takes it away' in finding.explanation)
                 self.assertEqual(reason is Reason.VOLUME_AVAILABLE,
                                  finding.is_for_reboot)
                 self.assertFalse(finding.passes)

@@ -16,7 +16,7 @@ from nova_bdm_cleanup.rules.reasons import Reason, Remedy
 from nova_bdm_cleanup.tests.unit import loopback
 from nova_bdm_cleanup.tests.unit.client.cloud import base
 
-RESET = reboot.Consent(to_reset=True)
+RESET = reboot.Consent(resets_state=True)
 
 
 class RebootCase(base.CloudCase):

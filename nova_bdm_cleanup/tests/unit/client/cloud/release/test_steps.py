@@ -155,6 +155,10 @@ REFUSALS: tuple[tuple[str, tuple[Attachment, ...], Any, str], ...] = (
     ('stale and legacy, of a server that is stopped, without a connector',
      (LEGACY_OF_ALIVE,), {'findings': BY_HAND, 'alive': but(
          status='SHUTOFF')}, BY_CONNECTOR[1]),
+    ('legacy and stale, never connected, they say, and too new',
+     (LEGACY_OF_ALIVE,),
+     {'connector': NEVER, 'findings': BY_HAND, 'age': MINUTE},
+     'the attachment is too new'),
     ('a neighbour in an operation',
      (attachment(), attachment('reserved', False, 'alive', 'neighbour')),
      {'multiattach': True, 'claimed_by': ('alive',)},
