@@ -66,8 +66,9 @@ class Spool:
     # In nova-compute
 
     def make(self) -> None:
-        """Make it, if it is missing, and delete what is in it: the requests
-        were for a nova-compute that has ended.
+        """Make it, if it is missing, and delete what no command waits for.
+
+        A command may write at any time once the directory is there.
         """
         with self._translated():
             try:
@@ -76,7 +77,12 @@ class Spool:
                 pass
         with self._opened() as directory:
             for name in self._names(directory, ''):
-                _drop(name, directory)
+                # A command may have deleted it itself.
+                with contextlib.suppress(FileNotFoundError):
+                    written = os.stat(name, dir_fd=directory,
+                                      follow_symlinks=False).st_mtime
+                    if abs(time.time() - written) > PATIENCE:
+                        _drop(name, directory)
 
     def requests(self, now: float) -> Iterator[Request]:
         """Yield the requests.  Each is deleted first: if nova-compute dies of
