@@ -147,12 +147,12 @@ def clean_error(t: Trial) -> str:
     answer = bdm(t, FINDINGS, ADMIN, 'audit', '--all-projects')
     plan.write_text(answer.output)
     t.equal('rows', rows(answer, 'Volume', 'Reason'),
-            [(t.volumes['B'], 'volume-missing')])
+            [(t.volumes['B'], 'volume-missing'), (None, 'server-in-error')])
     bdm(t, OK, ADMIN, 'clean', '--yes', '--plan', str(plan))
     t.expect(server, 'ACTIVE', 'root A')
     answer = bdm(t, OK, ADMIN, 'clean', '--yes', '--plan', str(plan))
     t.equal('rows of the second run', rows(answer, 'Result'),
-            [('skipped: it no longer exists',)])
+            [('skipped: it no longer exists',)] * 2)
     return 'ACTIVE, mapping removed, exit code 0; a second run skips it'
 
 
