@@ -9,7 +9,6 @@ from typing import Any
 
 from nova import context as nova_context, objects
 import nova.conf
-from oslo_log import log as logging
 
 from nova_bdm_cleanup.node import (
     adoption,
@@ -22,7 +21,6 @@ from nova_bdm_cleanup.node import (
 )
 from nova_bdm_cleanup.node.boot import Boot
 from nova_bdm_cleanup.node.cleanup import actions
-from nova_bdm_cleanup.node.cleanup.log_lines import with_traceback
 from nova_bdm_cleanup.node.cleanup.triggers import Trigger
 from nova_bdm_cleanup.node.hooks import operation
 from nova_bdm_cleanup.node.hooks.wrapping import log_failure, NovaCall
@@ -34,7 +32,6 @@ from nova_bdm_cleanup.node.store.disconnects import (
 from nova_bdm_cleanup.rules.facts import Address, Bdm, Policy
 
 CONF = nova.conf.CONF
-LOG = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
@@ -101,8 +98,7 @@ def _begin(manager: Any, triggers: Sequence[Trigger]) -> float:
     :returns: how many seconds the cleanups of this start have
     """
     seconds = Policy.timeout
-    failure: Exception | None = None
-    try:
+    with log_failure(None, 'bdm-cleanup runs no periodic task'):
         # A nova-compute that reloads its configuration comes here again, and
         # the options may be wrong now.
         settings = options.settings(CONF)
@@ -110,9 +106,4 @@ def _begin(manager: Any, triggers: Sequence[Trigger]) -> float:
         process = process_record.record(CONF, triggers)
         if settings.watches:
             periodic.begin(manager, process)
-    except Exception as exc:
-        failure = exc
-    if failure:
-        LOG.error('bdm-cleanup runs no periodic task',
-                  exc_info=with_traceback(failure))
     return seconds

@@ -147,7 +147,8 @@ def _wrapped(original: _Function, wrapper: Wrapper,
 
 
 @contextlib.contextmanager
-def log_failure(instance: Any) -> Iterator[None]:
+def log_failure(instance: Any, text: str = 'bdm-cleanup failed; Nova goes on '
+                'as without it') -> Iterator[None]:
     """Log an error of the plugin, and have Nova go on.
 
     :param instance: the Nova instance, if it is about one
@@ -158,5 +159,4 @@ def log_failure(instance: Any) -> Iterator[None]:
     except Exception as exc:
         failure = exc
     if failure:
-        LOG.error('bdm-cleanup failed; Nova goes on as without it',
-                  instance=instance, exc_info=with_traceback(failure))
+        LOG.error(text, instance=instance, exc_info=with_traceback(failure))

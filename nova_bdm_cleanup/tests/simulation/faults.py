@@ -248,6 +248,10 @@ def _believe_absent(original: Any, self: Any, attachments: Any
     return frozenset(a.id for a in attachments)
 
 
+def _fail(original: Any, *args: Any) -> None:
+    raise RuntimeError('planted')
+
+
 # Moves
 
 
@@ -384,6 +388,10 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in (
           'The mapping of a disk stays behind when the server is migrated.',
           'ends-as-without-the-plugin', 'circumstances-migrate',
           ((Operation, 'remove', _take_out_first),)),
+    Fault('error-in-a-hook',
+          'A reboot is as on stock Nova, and only the log says why.',
+          'no-unexpected-exception', 'reboot-available',
+          ((Operation, 'clean', _fail),)),
     Fault('shelve-waits-for-itself',
           'A shelved server keeps its dangling mapping.',
           'kept-for-a-reason', 'shelve-available',

@@ -14,7 +14,6 @@ from collections.abc import (
 import contextlib
 import datetime
 import functools
-import sys
 import traceback
 import types
 from typing import Any, TypeVar
@@ -675,17 +674,13 @@ def _raising_errors(original: Callable[[object], str]
     """
 
     def masked(error: object) -> str:
-        _raise_programming_error(error)
+        if isinstance(error, (ArithmeticError, AssertionError, AttributeError,
+                              ImportError, LookupError, NameError, TypeError,
+                              ValueError)):
+            raise _unexpected(error)
         return original(error)
 
     return masked
-
-
-def _raise_programming_error(error: object) -> None:
-    if isinstance(error, (ArithmeticError, AssertionError, AttributeError,
-                          ImportError, LookupError, NameError, TypeError,
-                          ValueError)):
-        raise _unexpected(error)
 
 
 def _unexpected(error: BaseException) -> Violation:
@@ -693,10 +688,11 @@ def _unexpected(error: BaseException) -> Violation:
         traceback.format_exception(type(error), error, error.__traceback__)))
 
 
-def _raise_unexpected(*_: Any, **__: Any) -> None:
-    error = sys.exc_info()[1]
+def _raise_unexpected(error: Exception) -> Exception:
+    """Replace ``with_traceback``, so that it raises the bugs of the plugin."""
     if not isinstance(error, (DatabaseFailure, compute.HostFailure)):
         raise _unexpected(error)
+    return error
 
 
 def _address_of(number: int) -> Address:
@@ -738,11 +734,10 @@ def installed_plugin() -> Iterator[Harness]:
         (adoption, 'nova_context', types.SimpleNamespace(
             get_admin_context=lambda: Context(harness.world))),
         *((module, 'masked', _raising_errors(log_lines.masked))
-          for module in (log_lines, late_disconnects)),
-        (neighbours.LOG, 'debug', lambda *_, **__: _raise_programming_error(
-            sys.exc_info()[1])),
-        (init_host.LOG, 'exception', _raise_unexpected),
-        (wrapping.LOG, 'exception', _raise_unexpected),
+          for module in (adoption, domains, late_disconnects, log_lines,
+                         neighbours)),
+        *((module, 'with_traceback', _raise_unexpected)
+          for module in (adoption, wrapping)),
         *((owner, name, harness.looking(getattr(owner, name)))
           for owner, name in (
               (Operation, 'clean'), (Operation, 'remove'),
