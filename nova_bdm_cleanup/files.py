@@ -23,7 +23,8 @@ _NEW = '.bdm-cleanup-'
 #: written at once.
 _LEFT_AFTER = 60.0
 
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+#: The permissions of others than the owner to write.
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 _FIX_PERMISSIONS = 'make its directory writable for the user of this process'
 _FREE_SPACE = 'free some space there, or raise the quota'
@@ -99,7 +100,7 @@ class FileKind:
                 there = os.fstat(file)
                 if (not stat.S_ISREG(there.st_mode)
                         or there.st_uid not in (0, os.geteuid())
-                        or there.st_mode & _OTHERS_WRITE):
+                        or there.st_mode & OTHERS_WRITE):
                     return b''
                 return opened.read()
 
@@ -135,7 +136,7 @@ class FileKind:
             raise FileError('%s: name a file' % path)
 
     def _check_directory(self, path: str, status: os.stat_result) -> None:
-        if (self.is_trusted and status.st_mode & _OTHERS_WRITE
+        if (self.is_trusted and status.st_mode & OTHERS_WRITE
                 and not status.st_mode & stat.S_ISVTX):
             raise FileError(
                 '%s: others can replace it, since its directory has mode %04o '

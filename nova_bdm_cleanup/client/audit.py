@@ -106,8 +106,9 @@ class AuditBdm(output.BdmCommand):
                      ', '.join(_QUIET), ', '.join(_REPORTED_REASONS)))
         parser.add_argument(
             '--since', metavar='<file>',
-            help='Say what is new since an earlier audit, and what has ended: '
-                 'a file with the output of its "-f json"')
+            help='Mark the findings that an earlier audit did not have, and '
+                 'list those that have ended: a file with the output of its '
+                 '"-f json"')
         parser.add_argument(
             '--fail-on', metavar='<reason>', action='append', default=[],
             choices=_REPORTED_REASONS + ['none'],
@@ -201,14 +202,14 @@ class AuditBdm(output.BdmCommand):
     def _compare(self, before: Sequence[CloudFinding],
                  found: Sequence[CloudFinding],
                  shown: Sequence[CloudFinding]) -> None:
-        """Note what is new since an earlier audit, and what has ended."""
+        """Note the new and the ended findings since an earlier audit."""
         earlier = {i.key for i in before}
         self.new = {i.key for i in shown} - earlier
         words = '%d new, %d as before' % (
             len(self.new), len({i.key for i in shown} & earlier))
         if self.auditor.gaps:
             # It may only not have been seen.
-            words += ', and what has ended is not known'
+            words += '; those that have ended are not known'
         else:
             left = {i.key for i in found}
             ended = [i for i in before if i.key not in left]

@@ -38,9 +38,6 @@ class ChangeCommand(output.BdmCommand):
     columns: tuple[str, ...] = ()
     asked: tuple[str, ...] = ()
 
-    #: The result of each change.
-    results: Sequence[Result] = ()
-
     # It ends early only before it has changed anything.
     without_answer = ExitCode.REFUSED
 
@@ -133,7 +130,6 @@ class ChangeCommand(output.BdmCommand):
                 self._ask('%s %s? [y/N] ' % (self.verb, count))
             made = changes.make_all(todo, args.keep_going, self.progress)
             results += made.each
-        self.results = results
         self._sum_up(results, made)
         self.exit_code = (
             ExitCode.INTERRUPTED if made.is_interrupted

@@ -92,7 +92,7 @@ class CleanBdm(change_command.ChangeCommand):
             raise errors.BadInput('give servers or --plan')
         self.need_terminal(args)
         plan = self.read_plan(args)
-        self.cloud = cloud = self.connect(args)
+        cloud = self.connect(args)
         cloud.cinder.prove_admin()
         self.consent = consent = reboot.Consent(
             args.locked, args.reset_state, args.without_plugin)
@@ -105,7 +105,7 @@ class CleanBdm(change_command.ChangeCommand):
             args, [reboot.Reboot(cloud, args.timeout, p, args.stop_again,
                                  consent) for p in todo], known)
         self.appendix = [commands.undo(host) for host in sorted({
-            r.subject.host for r in self.results
+            r.subject.host for *_, r in rows
             if r.status is Status.REMOVED and r.subject.host})]
         if self.appendix:
             self.last_line += '; a removal is undone on its host:'
@@ -142,9 +142,8 @@ class CleanBdm(change_command.ChangeCommand):
             return (finding.id, finding.name, finding.host, *[None] * 4,
                     result)
         return (finding.server, finding.server_name, finding.host,
-                finding.volume,
-                finding.attachment, finding.device, str(finding.reason),
-                result)
+                finding.volume, finding.attachment, finding.device,
+                str(finding.reason), result)
 
     def explanation(self, result: Result) -> Iterable[str]:
         finding = result.subject
@@ -209,7 +208,7 @@ class CleanBdm(change_command.ChangeCommand):
         return todo, known
 
     def _note_rest(self, plan: reboot.RebootPreview) -> None:
-        """Print what a reboot does beside, and does not do."""
+        """Print what the table of the hosts does not show."""
         server = plan.server
         others = dict.fromkeys((i.volume, i.reason, tuple(i.action.lines))
                                for i in plan.others)

@@ -364,7 +364,7 @@ def _in_a_spreadsheet(text: str) -> str:
         ('=', '+', '-', '@', '\t', '\r')) else shown
 
 
-#: The formats for other programs, of which two mark control characters
+#: The formats for other programs.  JSON and YAML escape control characters
 #: themselves.  All others may be shown on a terminal.
 _AS_IT_IS: dict[str, Callable[[str], str]] = {
     'csv': _in_a_spreadsheet, 'json': str, 'yaml': str}

@@ -313,7 +313,7 @@ def _cloud_finding(finding: Finding, seen: Inspection) -> CloudFinding:
         needs_look=finding.reason is Reason.LEGACY_ATTACHMENT
         or seen.is_interrupted and server.may_lack_disks,
         may_be_root=finding.depends_on_root and finding.reason in DANGLING,
-        steps=tuple(steps),
+        steps=steps,
         sides={'Nova': nova} if finding.is_of_server else sides_of(
             nova, volume, [
                 a for a in seen.attachments.values()

@@ -51,13 +51,13 @@ def read_plan(path: str, numbers: Collection[int] = (),
         if not 1 <= number <= len(plan):
             raise errors.BadInput('%s: it has no finding %d, but %d' % (
                 name, number, len(plan)))
-    if host and not any(spelling.is_same_host(i.host or '', host)
-                        for i in plan):
-        raise errors.BadInput('%s: it has no finding of host %s' % (
+    chosen = tuple(i for number, i in enumerate(plan, 1)
+                   if (not numbers or number in numbers) and (
+                       not host or spelling.is_same_host(i.host or '', host)))
+    if host and not chosen:
+        raise errors.BadInput('%s: no chosen finding is of host %s' % (
             name, host))
-    return tuple(i for number, i in enumerate(plan, 1)
-                 if (not numbers or number in numbers) and (
-                     not host or spelling.is_same_host(i.host or '', host)))
+    return chosen
 
 
 def has_changed(planned: CloudFinding,

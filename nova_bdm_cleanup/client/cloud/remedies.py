@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ends a finding about a server: one table for all commands.
+"""Ways to end a finding about a server: one table for all commands.
 
 The lightest safe way comes first.  What the host of the server, the options of
 a command and the reader change about it is in :mod:`findings`.
@@ -7,7 +7,6 @@ a command and the reader change about it is in :mod:`findings`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 import dataclasses
 from typing import Callable
 
@@ -41,10 +40,6 @@ class Case:
     def is_in(self) -> str:
         """Return the state of the volume; empty: it does not exist."""
         return self.volume.status if self.volume else ''
-
-    @property
-    def is_due(self) -> bool:
-        return self.finding.withheld is None
 
     @property
     def ends_by_unshelve(self) -> bool:
@@ -200,7 +195,7 @@ WAYS: Table[Row[Case, Way]] = Table(('The finding', 'Ended by'), (
     # A reboot would start another guest of it.
     Row('is ``half-moved`` and reconnected, after a live migration that was '
         'not completed; no operation was interrupted',
-        lambda c: c.finding.is_reconnect and c.is_due
+        lambda c: c.finding.is_reconnect and c.finding.is_due
         and c.seen.may_be_elsewhere and not c.seen.is_interrupted
         and c.finding.reason is Reason.HALF_MOVED,
         Way(Remedy.REPAIR),
@@ -208,13 +203,13 @@ WAYS: Table[Row[Case, Way]] = Table(('The finding', 'Ended by'), (
         'run on this host with the disk, it changes nothing'),
 
     Row('is reconnected, and its guest may run',
-        lambda c: c.finding.is_reconnect and c.is_due
+        lambda c: c.finding.is_reconnect and c.finding.is_due
         and c.finding.reason in RECONNECTED and c.server.status in _MAY_RUN,
         Way(Remedy.CLEAN),
         _AS_FOUND + '; without an outage, if all agree, {it.repair}'),
 
     Row('is reconnected',
-        lambda c: c.finding.is_reconnect and c.is_due,
+        lambda c: c.finding.is_reconnect and c.finding.is_due,
         Way(Remedy.CLEAN), _AS_FOUND),
 
     Row('is ``reserved-only``, ``half-moved`` or ``attachment-mismatch``, or '
@@ -252,7 +247,7 @@ WAYS: Table[Row[Case, Way]] = Table(('The finding', 'Ended by'), (
 
 
 def way_of(finding: Finding, seen: Inspection
-           ) -> tuple[Remedy | None, Sequence[str], str]:
+           ) -> tuple[Remedy | None, tuple[str, ...], str]:
     """Return the remedy of a finding, the steps of a person, and the
     explanation.
 

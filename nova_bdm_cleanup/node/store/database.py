@@ -21,6 +21,8 @@ import time
 from typing import Any, Callable, TypeVar
 import urllib.parse
 
+from nova_bdm_cleanup.files import OTHERS_WRITE
+
 T = TypeVar('T')
 
 #: Seconds to wait for another writer, which is done in milliseconds.
@@ -102,8 +104,6 @@ _MARGIN_PAGES = 16
 
 #: The first second of the year 10000, which Python cannot show as a date.
 _END_OF_TIME = 253402300800
-
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 #: What a value of another type raises where it is read.
 _WRONG_VALUE = (ArithmeticError, RecursionError, TypeError, ValueError)
@@ -366,7 +366,7 @@ class Database:
         status = os.stat(directory)
         # A sticky bit is not enough: others could plant a rollback journal.
         if (status.st_uid not in (0, os.geteuid())
-                or status.st_mode & _OTHERS_WRITE):
+                or status.st_mode & OTHERS_WRITE):
             raise StoreError(
                 'store directory %s: other users than that of nova-compute '
                 'can change it (owner %d, mode %04o); change that (chown, '
@@ -444,7 +444,7 @@ def _check_file(path: str, writing: bool) -> None:
             'store %s: it belongs to user %d and not to user %d; give it to '
             'the user that nova-compute runs as (chown)'
             % (path, status.st_uid, os.geteuid()))
-    if writing and status.st_mode & _OTHERS_WRITE:
+    if writing and status.st_mode & OTHERS_WRITE:
         raise StoreError(
             'store %s: others may write it (mode %04o); make it private '
             '(chmod 0600)' % (path, stat.S_IMODE(status.st_mode)))

@@ -21,6 +21,7 @@ import time
 from typing import Any, NamedTuple
 import uuid
 
+from nova_bdm_cleanup.files import OTHERS_WRITE
 from nova_bdm_cleanup.node.store.database import host_path, StoreError
 
 #: Seconds that the command waits for an answer.
@@ -37,8 +38,6 @@ _MAX_FILES = 1000
 
 _REQUEST, _ANSWER, _NEW = '.request', '.answer', '.new'
 _NAME = re.compile(r'[0-9a-f]{32}')
-
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class NoAnswer(Exception):
@@ -162,7 +161,7 @@ class Spool:
                 self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 status = os.fstat(directory)
-                if status.st_mode & _OTHERS_WRITE or (
+                if status.st_mode & OTHERS_WRITE or (
                         is_own and status.st_uid != os.geteuid()):
                     raise StoreError(
                         'spool %s: other users than that of nova-compute can '

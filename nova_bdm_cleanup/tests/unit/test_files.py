@@ -313,7 +313,7 @@ class OthersTest(FileTestCase):
     def replace_and_exchange(self, kind, moment):
         """Replace the file in a process; exchange before one of its calls.
 
-        :returns: whether it made so many calls
+        :returns: whether it made that many calls
         """
         child = os.fork()
         if child:
@@ -363,7 +363,7 @@ class OthersTest(FileTestCase):
             self.assertVictimIsWhole(number)
 
     def test_race_in_a_directory_that_is_not_sticky(self):
-        """What is exchanged is lost, and harms nothing else."""
+        """Lose only the file that was exchanged."""
         self.share(0o2775)
         self.race()
         for number in range(self.TRIES):

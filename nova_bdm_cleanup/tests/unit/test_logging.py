@@ -93,7 +93,7 @@ class MaskedTest(base.TestCase):
         self.assertEqual(r'a\x1b[31m b', log_lines.masked('a\x1b[31m\n b'))
 
     def test_traceback(self):
-        """What nova-compute writes has the frames, and no secret."""
+        """Write the frames, and no secret."""
         secrets = ("{'auth_password': 'hidden%d\x1b[2J'}" % number
                    for number in (1, 2))
         try:

@@ -39,7 +39,7 @@ class ThreatModelTest(base.TestCase):
 
 
 class PostrmTest(base.TestCase):
-    """What ``apt`` runs after it has removed the files of the package."""
+    """The script that ``apt`` runs after a removal."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -67,7 +67,7 @@ class PostrmTest(base.TestCase):
         self.assertFalse(self.store.exists())
 
     def test_link(self) -> None:
-        """What it leads to belongs to the operator."""
+        """Keep the target of the link, which is the operator's."""
         there = self.root / 'there'
         there.mkdir()
         self.store.rmdir()

@@ -102,7 +102,8 @@ class AuditBdmTest(commandcase.CommandCase):
         # It may only not have been seen.
         self.cloud.on('/attachments/detail[?]all', lambda: (500, {}))
         self.bdm('audit', '--all-projects', '--since', path)
-        self.assertIn('what has ended is not known', self.log.output)
+        self.assertIn('those that have ended are not known',
+                      self.log.output)
         code, _ = self.bdm('audit', '--since', path + '.missing')
         self.assertEqual(ExitCode.BAD_INPUT, code)
 

@@ -54,7 +54,8 @@ class ReaderTest(base.TestCase):
         refused: tuple[tuple[Any, str], ...] = (
             (((0,), None), 'it has no finding 0, but 3'),
             (((2, 4), None), 'it has no finding 4, but 3'),
-            (((), 'compute-9'), 'it has no finding of host compute-9'))
+            (((), 'compute-9'), 'no chosen finding is of host compute-9'),
+            (((1,), 'compute-2'), 'no chosen finding is of host compute-2'))
         for chosen, words in refused:
             exc = self.assertRaises(errors.BadInput, self.read, rows,
                                     *chosen)
