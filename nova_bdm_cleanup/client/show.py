@@ -61,8 +61,7 @@ class ShowBdm(output.BdmCommand):
         self.note('Server %s (%s): %s, host %s, project %s', seen.server.id,
                   seen.server.name, seen.server.status,
                   seen.server.host or '-', seen.server.project or '-')
-        found = [findings.advised(each, cloud)
-                 for each in findings.findings_of(seen)]
+        found = findings.findings_of(seen, cloud)
         if seen.not_connected or not all(each.passes for each in found):
             self.exit_code = ExitCode.FINDINGS
         lacks_plugin = (self.exit_code is ExitCode.FINDINGS

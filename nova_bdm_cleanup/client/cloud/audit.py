@@ -19,9 +19,9 @@ from typing import Callable, TypeVar
 
 from nova_bdm_cleanup.client.cloud import crosscheck, inspection
 from nova_bdm_cleanup.client.cloud.findings import (
-    advised,
     CloudFinding,
     findings_of,
+    for_reader,
     sides_of,
 )
 from nova_bdm_cleanup.client.cloud.nova import ComputeServer
@@ -107,7 +107,7 @@ class CloudAudit:
                     self._these(scope.servers) if scope.servers
                     else self._host(scope.host) if scope.host
                     else self._books(crosscheck.CrossCheck())):
-                yield advised(finding, self._cloud)
+                yield for_reader(finding, self._cloud)
         except (errors.OverBudget, _Over) as exc:
             self.gaps.append(str(exc))
         if self._unknown:
@@ -235,7 +235,8 @@ class CloudAudit:
         """Inspect servers, each with the attachments that name it."""
         def look(server_id: str) -> Iterable[CloudFinding]:
             seen = self._inspect(server_id, suspects[server_id])
-            return self._gone(server_id) if seen is None else findings_of(seen)
+            return (self._gone(server_id) if seen is None
+                    else findings_of(seen, self._cloud))
 
         return self._each('second looks at servers', 'server', suspects, look)
 
@@ -285,7 +286,7 @@ class CloudAudit:
             return ()
         seen = self._inspect(server_id)
         self._known[server_id] = seen is not None
-        return () if seen is None else findings_of(seen)
+        return () if seen is None else findings_of(seen, self._cloud)
 
     def _gone(self, server_id: str) -> Iterator[CloudFinding]:
         """Yield the attachments of a server that Nova does not know."""

@@ -10,7 +10,8 @@ import datetime
 
 from nova_bdm_cleanup.client.cloud import commands
 from nova_bdm_cleanup.client.cloud.inspection import Cloud, Inspection
-from nova_bdm_cleanup.client.cloud.remedies import way_of
+from nova_bdm_cleanup.client.cloud.nova import ComputeServer
+from nova_bdm_cleanup.client.cloud.remedies import Way, way_of
 from nova_bdm_cleanup.rules import disks, facts
 from nova_bdm_cleanup.rules.facts import Finding, Volume
 from nova_bdm_cleanup.rules.reasons import (
@@ -22,6 +23,7 @@ from nova_bdm_cleanup.rules.reasons import (
     Remedy,
     REMOVED,
 )
+from nova_bdm_cleanup.rules.table import first, Row, Table
 
 #: What a reboot does on a host without the plugin.
 WITHOUT_PLUGIN = (
@@ -163,13 +165,6 @@ class CloudFinding:
             and self.reason.remedy is Remedy.CLEAN)
 
     @property
-    def needs_plugin(self) -> bool:
-        """Return whether the plugin on its host carries out its commands."""
-        return (self.remedy in (Remedy.CLEAN, Remedy.REPAIR)
-                or self.reset_by is Remedy.CLEAN
-                or self.withheld is Reason.SERVER_LOCKED)
-
-    @property
     def is_reconnect(self) -> bool:
         """Return whether a hard reboot reconnects its disk."""
         return (self.is_for_reboot and self.volume is not None
@@ -254,31 +249,137 @@ class CloudFinding:
         return (str(self.reason), self.server, self.volume, self.attachment)
 
 
-def findings_of(seen: Inspection) -> tuple[CloudFinding, ...]:
-    """Return all findings at one server."""
+@dataclasses.dataclass(frozen=True)
+class Proposal:
+    """A finding about a server, with what ends it if nothing hinders."""
+
+    found: CloudFinding
+    seen: Inspection
+    cloud: Cloud
+    #: What the plugin does, only a host that shows it does.
+    heeds_plugin: bool
+    #: An operator must look at a finding of the server before a reboot.
+    is_stopped: bool
+
+    @property
+    def server(self) -> ComputeServer:
+        return self.seen.server
+
+    @property
+    def needs_host(self) -> bool:
+        """Return whether nova-compute of its host has to end it."""
+        return not self.seen.ends_by_delete and (
+            self.seen.interruption is not None
+            or self.found.remedy in (Remedy.CLEAN, Remedy.REPAIR))
+
+    @property
+    def lacks_plugin(self) -> bool:
+        """Return whether the plugin has to end it, and its host has none."""
+        return (self.heeds_plugin and (
+            self.found.remedy in (Remedy.CLEAN, Remedy.REPAIR)
+            or self.found.reset_by is Remedy.CLEAN
+            or self.found.withheld is Reason.SERVER_LOCKED)
+            and self.cloud.lacks_plugin(self.server.node))
+
+    @property
+    def without_plugin(self) -> str:
+        return WITHOUT_PLUGIN % self.server.host
+
+    @property
+    def evacuate(self) -> tuple[str, ...]:
+        server = self.server.id
+        # Nova refuses it while the server has a task.
+        return (*((commands.list_events(server), commands.set_error(server))
+                  if self.seen.interruption else ()),
+                commands.evacuate(server))
+
+
+_AS_FOUND = '{it.found.explanation}'
+
+#: What hinders the usual way to end a finding, and the way then.
+HINDRANCES: Table[Row[Proposal, Way]] = Table(
+    ('The finding', 'Ended by'), (
+
+    Row('is ended by ``clean`` or ``repair``, or is of a server whose '
+        'operation may have been interrupted; and Nova says that '
+        'nova-compute of its host is down',
+        lambda p: p.server.is_host_down and p.needs_host,
+        Way(Remedy.PERSON, lambda p: p.evacuate, '``server evacuate``'),
+        _AS_FOUND + '; nova-compute of host {it.server.host} is '
+        '{it.server.host_status}: start it again, or, only if the host is '
+        'certainly off, evacuate the server'),
+
+    Row('is ended by ``clean``, or by a rebuild after the reset of the state '
+        'of its server; and a finding of the server needs a look before a '
+        'reboot',
+        lambda p: p.is_stopped and (
+            p.found.remedy is Remedy.CLEAN
+            or p.seen.is_interrupted and p.server.may_lack_disks),
+        Way(Remedy.PERSON, shown='``bdm show``'), _AS_FOUND),
+
+    # Nova alone starts it.
+    Row('is ``server-in-error``, and its host is known to be without the '
+        'plugin',
+        lambda p: p.found.reason is Reason.SERVER_IN_ERROR and p.lacks_plugin,
+        Way(Remedy.PERSON, lambda p: (commands.reboot(p.server.id),),
+            'a hard reboot'), _AS_FOUND),
+
+    Row('is ended by ``clean`` or ``repair``, also after a reset of the state '
+        'or an unlock of the server; and its host is known to be without the '
+        'plugin',
+        lambda p: p.lacks_plugin,
+        Way(Remedy.PERSON, lambda p: (commands.check_plugin(p.server.host),),
+            'the plugin on its host'),
+        _AS_FOUND + '; {it.without_plugin}. Enable it there first, and audit '
+        'again'),
+
+    Row('is a ``stale-attachment`` to release, and its volume has changed '
+        'within ``--grace-period``',
+        lambda p: (p.found.reason is Reason.STALE_ATTACHMENT
+                   and p.found.remedy is Remedy.RELEASE
+                   and p.cloud.policy.is_young(p.found.since, p.cloud.now())),
+        Way(Remedy.WAIT), _AS_FOUND),
+
+    Row('is anything else', lambda p: True, Way(None), _AS_FOUND),
+))
+
+
+def findings_of(seen: Inspection, cloud: Cloud, heeds_plugin: bool = True
+                ) -> tuple[CloudFinding, ...]:
+    """Return all findings at one server.
+
+    :param heeds_plugin: advise no reboot for a host without the plugin
+    """
     found = [_cloud_finding(f, seen) for f in seen.findings]
-    if seen.server.is_host_down:
-        return tuple(_on_host_that_is_down(i, seen) for i in found)
-    reset_by = Remedy.CLEAN if seen.is_interrupted else None
-    if any(i.stops_a_reboot for i in found):
-        reset_by = reset_by and Remedy.PERSON
-        found = [dataclasses.replace(i, instead=Remedy.PERSON)
-                 if i.remedy is Remedy.CLEAN else i for i in found]
-    return tuple(dataclasses.replace(i, reset_by=reset_by) for i in found)
+    is_stopped = any(i.stops_a_reboot for i in found)
+    reset_by = None
+    if seen.is_interrupted:
+        reset_by = Remedy.PERSON if is_stopped else Remedy.CLEAN
+    return tuple(for_reader(_unhindered(Proposal(
+        dataclasses.replace(i, reset_by=reset_by), seen, cloud, heeds_plugin,
+        is_stopped)), cloud) for i in found)
 
 
-def _on_host_that_is_down(found: CloudFinding, seen: Inspection
-                          ) -> CloudFinding:
-    """Return a finding with what ends it: nothing is rebooted there."""
-    server = seen.server
-    if seen.ends_by_delete or seen.interruption is None and (
-            found.remedy not in (Remedy.CLEAN, Remedy.REPAIR)):
+def _unhindered(proposal: Proposal) -> CloudFinding:
+    """Return the finding with a way to end it that nothing hinders."""
+    found = proposal.found
+    row = first(HINDRANCES.rows, proposal)
+    way = row.outcome
+    if way.remedy is None:
         return found
+    steps = way.steps(proposal)
     return dataclasses.replace(
-        found, instead=Remedy.PERSON, steps=(commands.evacuate(server.id),),
-        explanation='%s; nova-compute of host %s is %s: start it again, or, '
-        'only if the host is certainly off, evacuate the server' % (
-            found.explanation, server.host, server.host_status))
+        found, instead=way.remedy, steps=steps, withheld=None,
+        reset_by=None if steps else found.reset_by,
+        wait=proposal.cloud.policy.grace_period,
+        explanation=row.explain(proposal))
+
+
+def for_reader(found: CloudFinding, cloud: Cloud) -> CloudFinding:
+    """Return the finding with commands that the current user can run."""
+    return dataclasses.replace(
+        found, is_for_member=not cloud.cinder.sees_all,
+        options=commands.bounds(cloud.policy))
 
 
 def _cloud_finding(finding: Finding, seen: Inspection) -> CloudFinding:
@@ -347,31 +448,6 @@ def sides_of(nova: Sequence[str], volume: Volume | None,
 
 def _on(host: str | None) -> str:
     return ' on host %s' % host if host else ''
-
-
-def advised(found: CloudFinding, cloud: Cloud) -> CloudFinding:
-    """Return the finding with advice for the current user and time."""
-    policy = cloud.policy
-    found = dataclasses.replace(
-        found, is_for_member=not cloud.cinder.sees_all,
-        options=commands.bounds(policy))
-    if found.needs_plugin and cloud.lacks_plugin(found.node):
-        if found.reason is Reason.SERVER_IN_ERROR and found.server:
-            # Nova alone starts it.
-            return dataclasses.replace(
-                found, instead=Remedy.PERSON,
-                steps=(commands.reboot(found.server),))
-        return dataclasses.replace(
-            found, instead=Remedy.PERSON, withheld=None, reset_by=None,
-            steps=(commands.check_plugin(found.host),), explanation=(
-                '%s; %s. Enable it there first, and audit again' % (
-                    found.explanation, WITHOUT_PLUGIN % found.host)))
-    if (found.reason is Reason.STALE_ATTACHMENT
-            and found.remedy is Remedy.RELEASE
-            and policy.is_young(found.since, cloud.now())):
-        return dataclasses.replace(
-            found, instead=Remedy.WAIT, wait=policy.grace_period)
-    return found
 
 
 def total(findings: Sequence[CloudFinding]) -> str:

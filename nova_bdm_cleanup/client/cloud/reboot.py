@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 import dataclasses
 import time
 
@@ -45,17 +45,18 @@ class Consent:
 class RebootPreview:
     """The changes that a hard reboot would make, and the objections.
 
+    :param findings: all findings at the server
     :param has_plugin: whether its host has the plugin; None: not known
     """
 
     def __init__(self, seen: inspection.Inspection,
+                 findings: Sequence[CloudFinding],
                  consent: Consent = Consent(),
                  has_plugin: bool | None = None) -> None:
         self.server = server = seen.server
         self.has_plugin = has_plugin
         #: The state of the server is reset before.
         self.resets_state = seen.is_interrupted
-        findings = findings_of(seen)
         #: The findings that it ends, by a removal or a reconnect.
         self.findings = [i for i in findings if i.is_for_reboot]
         #: The findings that it leaves to another remedy.
@@ -175,8 +176,9 @@ def preview(cloud: inspection.Cloud, server_id: str,
                          heeds_owners_lock=not consent.locked_too)
     if seen is None:
         raise errors.BadInput('server %s does not exist' % server_id)
-    return RebootPreview(seen, consent, cloud.has_plugin(seen.server.node)
-                         if seen.findings else None)
+    return RebootPreview(
+        seen, findings_of(seen, cloud, heeds_plugin=False), consent,
+        cloud.has_plugin(seen.server.node) if seen.findings else None)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ways to end a finding about a server: one table for all commands.
 
-The lightest safe way comes first.  What the host of the server, the options of
-a command and the reader change about it is in :mod:`findings`.
+The lightest safe way comes first.  What hinders it is in :mod:`findings`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Callable
+from typing import Any, Callable
 
 from nova_bdm_cleanup.client.cloud import commands
 from nova_bdm_cleanup.client.cloud.inspection import Inspection, Interruption
@@ -112,7 +111,7 @@ class Case:
             commands.stop(self.server.id),)
 
 
-def _none(case: Case) -> tuple[str, ...]:
+def _none(facts: Any) -> tuple[str, ...]:
     return ()
 
 
@@ -123,7 +122,7 @@ class Way:
     #: None: the usual one of its reason.
     remedy: Remedy | None
     #: The commands for a person to run, if known.
-    steps: Callable[[Case], tuple[str, ...]] = _none
+    steps: Callable[[Any], tuple[str, ...]] = _none
     #: The same for the documentation.
     shown: str = ''
 

@@ -125,12 +125,6 @@ class HeldAttachment(HeldVolume):
         return (self.host is None and not self.neighbours
                 and not self.volume.multiattach)
 
-    @property
-    def is_for_reboot(self) -> bool:
-        """Return whether a hard reboot would remove it, once it is stale."""
-        return bool(self.server and self.server.host
-                    and not self.attachment.is_legacy)
-
     # Words
 
     @property
@@ -140,11 +134,6 @@ class HeldAttachment(HeldVolume):
             return ''
         wait = self.wait_for_grace if self.finding.wait else self.wait
         return wait and ': ' + wait
-
-    @property
-    def way_out(self) -> str:
-        return ('a hard reboot removes it in the safe order'
-                if self.is_for_reboot else 'can be released')
 
     @property
     def why_unused(self) -> str:
@@ -163,12 +152,13 @@ class HeldAttachment(HeldVolume):
     def advice(self) -> tuple[str, ...]:
         """Return what an audit of its server advises."""
         if self.finding is None or _is_to_release(self.finding):
-            return (commands.show(self.attachment.server_id),)
+            return self.show
         return self.finding.action.commands
 
     @property
-    def clean(self) -> tuple[str, ...]:
-        return (commands.clean(self.attachment.server_id),)
+    def show(self) -> tuple[str, ...]:
+        return (commands.show(self.attachment.server_id)
+                + commands.bounds(self.policy),)
 
 
 def _is_to_release(finding: CloudFinding | None) -> bool:
@@ -248,20 +238,20 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
         lambda a: a.server and a.is_being_detached,
         'the detach ended half way, and server {it.server.id} has no mapping '
         'of the volume; once the volume is in-use again, the attachment is '
-        'stale, and {it.way_out}',
+        'stale',
         Call.ROLL_DETACHING,
-        commands=lambda a: a.clean if a.is_for_reboot else ()),
+        commands=lambda a: a.show),
 
     # Removing a disk under a running guest hands its data to the next server
     # that gets the same device.
     row('is stale, its server is on a host, and ``--connector FILE`` says '
-        'that a host may have the volume open: ``openstack bdm clean`` '
-        'removes it in the safe order',
+        'that a host may have the volume open: only a hard reboot removes it '
+        'in the safe order',
         lambda a: (a.server and a.server.host and a.connector.host
                    and not a.attachment.is_legacy),
         'host {it.server.host} may have the volume open; a hard reboot '
         'removes the attachment in the safe order',
-        commands=lambda a: a.clean),
+        commands=lambda a: a.show),
 
     # A reboot does not delete an attachment from before Queens.
     row('is stale and from before Queens, and its server is on a host and not '

@@ -185,9 +185,7 @@ class Releaser:
         if seen is None:
             raise errors.Conflict('server %s is changing' % server_id)
         return Holder(
-            server, findings=tuple(
-                findings.advised(each, self._cloud)
-                for each in findings.findings_of(seen)),
+            server, findings=findings.findings_of(seen, self._cloud),
             has_failed_detach=(
                 volume.status == 'detaching' and volume.id in server.volumes
                 and self.nova.has_failed_detach(

@@ -9,7 +9,7 @@ from typing import Any
 
 import hypothesis
 
-from nova_bdm_cleanup.client.cloud import inspection, remedies
+from nova_bdm_cleanup.client.cloud import findings, inspection, remedies
 from nova_bdm_cleanup.client.cloud.release.attachments import HELD_ATTACHMENTS
 from nova_bdm_cleanup.client.cloud.release.volumes import HELD_VOLUMES
 from nova_bdm_cleanup.rules import (
@@ -41,6 +41,7 @@ TABLES: dict[str, Any] = {
     'nova_bdm_cleanup.rules.addresses.ADDRESSES': addresses.ADDRESSES,
     'nova_bdm_cleanup.rules.disks.DISKS': disks.DISKS,
     'nova_bdm_cleanup.client.cloud.remedies.WAYS': remedies.WAYS,
+    'nova_bdm_cleanup.client.cloud.findings.HINDRANCES': findings.HINDRANCES,
     'nova_bdm_cleanup.client.cloud.release.attachments.HELD_ATTACHMENTS':
         HELD_ATTACHMENTS,
     'nova_bdm_cleanup.client.cloud.release.volumes.HELD_VOLUMES':

@@ -9,7 +9,11 @@ from unittest import mock
 
 from nova_bdm_cleanup.client.cloud import findings
 from nova_bdm_cleanup.client.cloud.findings import CloudFinding
-from nova_bdm_cleanup.client.cloud.inspection import Cloud, Inspection
+from nova_bdm_cleanup.client.cloud.inspection import (
+    Cloud,
+    Inspection,
+    Interruption,
+)
 from nova_bdm_cleanup.client.cloud.nova import ComputeServer
 from nova_bdm_cleanup.rules import facts
 from nova_bdm_cleanup.rules.facts import Action, Finding
@@ -18,6 +22,17 @@ from nova_bdm_cleanup.tests.unit import base, make
 
 FINDING = CloudFinding(Reason.VOLUME_AVAILABLE, 'words', server='server-1',
               volume='volume-1', attachment='attachment-1')
+
+
+def findings_of(seen: Inspection,
+                plugin: bool | None = None) -> tuple[CloudFinding, ...]:
+    """Return the findings at a server, shown to an administrator.
+
+    :param plugin: whether its host has the plugin; None: not known
+    """
+    return findings.findings_of(seen, Cloud(
+        mock.Mock(), mock.Mock(), facts.Policy(), None, mock.Mock(),
+        lambda node: plugin, lambda: make.NOW))
 
 
 class RemedyTest(base.TestCase):
@@ -65,11 +80,13 @@ class LightestTest(base.TestCase):
                 (Reason.STUCK, 'reserved', False, None, Remedy.PERSON),
                 (Reason.STUCK, 'attaching', False, None, Remedy.PERSON)):
             attachment = make.attachment(status=status, connected=connected)
-            [finding] = findings.findings_of(Inspection(
+            [finding] = findings_of(Inspection(
                 ComputeServer(attachment.server_id, 'web', 'ACTIVE'),
                 facts.Plan((Finding(reason, '', attachment=attachment,
                                     withheld=withheld),)),
-                {}, {attachment.id: attachment}))
+                {attachment.volume_id: make.volume(
+                    updated_at=make.ago(24 * 60 * 60))},
+                {attachment.id: attachment}))
             self.assertIs(remedy, finding.remedy, (reason, status, withheld))
             if reason is Reason.STALE_ATTACHMENT:
                 self.assertEqual(withheld is None, finding.is_for_reboot)
@@ -85,7 +102,7 @@ class LightestTest(base.TestCase):
                 (Reason.VOLUME_BUSY, 'maintenance', Action.KEEP)):
             for agreed in (True, False):
                 bdm = make.bdm(volume_id='volume')
-                [finding] = findings.findings_of(Inspection(
+                [finding] = findings_of(Inspection(
                     ComputeServer('server', 'web', 'ACTIVE', host='host'),
                     facts.Plan((Finding(reason, '', bdm, action=action),)),
                     {'volume': facts.Volume('volume', status)}, {},
@@ -100,7 +117,7 @@ class LightestTest(base.TestCase):
                 self.assertFalse(finding.passes)
 
     def test_busy_volume_passes(self) -> None:
-        [finding] = findings.findings_of(Inspection(
+        [finding] = findings_of(Inspection(
             ComputeServer('server', 'web', 'ACTIVE', host='host'),
             facts.Plan((Finding(Reason.VOLUME_BUSY, '',
                                 make.bdm(volume_id='volume')),)),
@@ -118,7 +135,7 @@ class LightestTest(base.TestCase):
                      'look: openstack bdm show server-1'),
                     (Action.KEEP, None, 'SHELVED_OFFLOADED',
                      'look: openstack server unshelve server-1')):
-                [finding] = findings.findings_of(Inspection(
+                [finding] = findings_of(Inspection(
                     ComputeServer('server-1', 'web', status, host=host),
                     facts.Plan((Finding(
                         reason, '', bdm=make.bdm(), action=action),)),
@@ -135,14 +152,64 @@ class LightestTest(base.TestCase):
                 ComputeServer('server-1', 'web', 'ACTIVE'),
                 facts.Plan((Finding(Reason.STUCK, '', bdm=bdm),)),
                 {'volume-1': make.volume(status=status)}, {})
-            [finding] = findings.findings_of(seen)
+            [finding] = findings_of(seen)
             self.assertEqual('look', str(finding.remedy))
+
+
+class HindranceTest(base.TestCase):
+    """What stands in the way of the usual remedy."""
+
+    def test_task_is_reset_before_an_evacuation(self) -> None:
+        """Nova evacuates no server that has a task."""
+        server = ComputeServer(
+            'server-1', 'web', 'ACTIVE', host='compute-1', host_status='DOWN',
+            task_state='rebooting_hard')
+        plan = facts.Plan((Finding(
+            Reason.INTERRUPTED, '', withheld=Reason.SERVER_LOCKED),))
+        for interruption in Interruption:
+            [finding] = findings_of(Inspection(
+                server, plan, {}, {}, interruption=interruption))
+            self.assertEqual((
+                'openstack server event list server-1',
+                'openstack server set --state error server-1',
+                'openstack server evacuate server-1'),
+                finding.action.commands)
+
+    def test_look_comes_before_the_rebuild_of_an_interrupted_server(
+            self) -> None:
+        seen = Inspection(
+            ComputeServer('server-1', 'web', 'ACTIVE', host='compute-1',
+                          task_state='shelving_offloading'),
+            facts.Plan((Finding(Reason.INTERRUPTED, ''),
+                        Finding(Reason.CROSS_WIRED, '', bdm=make.bdm()))),
+            {'volume-1': make.volume()}, {},
+            interruption=Interruption.CERTAIN)
+        self.assertEqual({(
+            'openstack server set --state error server-1',
+            'openstack bdm show server-1')}, {
+                found.action.commands for found in findings_of(seen)})
+
+    def test_plugin_comes_before_all_that_needs_it(self) -> None:
+        check = 'on host compute-1: nova-bdm-cleanup check'
+        reboot = 'openstack server reboot --hard server-1'
+        for reason, withheld, command in (
+                (Reason.VOLUME_AVAILABLE, None, check),
+                (Reason.VOLUME_AVAILABLE, Reason.SERVER_LOCKED, check),
+                (Reason.SERVER_IN_ERROR, None, reboot)):
+            seen = Inspection(
+                ComputeServer('server-1', 'web', 'ERROR', host='compute-1'),
+                facts.Plan((Finding(reason, '', bdm=make.bdm(),
+                                    withheld=withheld),)), {}, {})
+            for plugin in (False, None, True):
+                [finding] = findings_of(seen, plugin)
+                self.assertEqual(plugin is False, (command,)
+                                 == finding.action.commands, finding)
 
 
 class FindingsOfTest(base.TestCase):
 
     def test_healthy_mapping_is_no_finding(self) -> None:
-        finding, = findings.findings_of(Inspection(
+        finding, = findings_of(Inspection(
             ComputeServer('server-1', 'web', 'ACTIVE', project='own',
                           host='compute-1'),
             facts.Plan((
@@ -160,7 +227,7 @@ class FindingsOfTest(base.TestCase):
             withheld=Reason.SERVER_LOCKED), finding)
 
 
-class AdvisedTest(base.TestCase):
+class ForReaderTest(base.TestCase):
 
     def test_printed_command_has_the_given_periods(self) -> None:
         """Check that the printed command uses the same periods."""
@@ -179,7 +246,7 @@ class AdvisedTest(base.TestCase):
                 finding = dataclasses.replace(FINDING, reason=reason)
                 self.assertEqual(
                     command + options,
-                    str(findings.advised(finding, cloud).action))
+                    str(findings.for_reader(finding, cloud).action))
 
     def test_total_counts_findings_by_remedy(self) -> None:
         for reasons, words in (

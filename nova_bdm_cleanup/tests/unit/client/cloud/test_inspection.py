@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import datetime
 import itertools
 from typing import Any, Callable
@@ -28,6 +29,9 @@ class InspectionCase(base.CloudCase):
 
     def inspect(self) -> Any:
         return self.proved().inspect(self.alpha)
+
+    def findings(self) -> Sequence[findings.CloudFinding]:
+        return findings.findings_of(self.inspect(), self.proved())
 
     def reasons(self, **options: Any) -> list[str]:
         """Return the reasons of the findings."""
@@ -55,7 +59,7 @@ class InspectionTest(InspectionCase):
         self.cloud.attachment('by the swap', self.alpha, new)
         self.cloud.volumes[self.disk]['status'] = 'detaching'
         self.cloud.swaps[self.alpha] = [[]]
-        found = findings.findings_of(self.inspect())
+        found = self.findings()
         self.assertEqual(
             {self.disk: 'swap-interrupted', new: 'swap-interrupted'},
             {i.volume: str(i.reason) for i in found})
@@ -67,7 +71,7 @@ class InspectionTest(InspectionCase):
                               connected=False)
         self.assertEqual({'stuck': 'release', 'stale-attachment': 'release'}, {
             str(i.reason): str(i.remedy)
-            for i in findings.findings_of(self.inspect())})
+            for i in self.findings()})
 
     def test_missing_volume_may_be_one_that_nova_created(self) -> None:
         self.cloud.lose_volume(self.disk)
@@ -87,7 +91,7 @@ class InspectionTest(InspectionCase):
         self.assertIn('the API does not show that',
                       seen.findings[0].explanation)
         self.assertEqual({'look'}, {
-            str(i.remedy) for i in findings.findings_of(seen)})
+            str(i.remedy) for i in findings.findings_of(seen, self.proved())})
 
     def test_server_that_is_deleted_meanwhile(self) -> None:
         """Delete it between two requests to Nova, or during one to Cinder."""
@@ -220,7 +224,7 @@ class InterruptionTest(InspectionCase):
         """Return reason and action of each finding."""
         seen = self.inspect()
         return [(str(i.reason), str(i.action))
-                for i in findings.findings_of(seen)]
+                for i in findings.findings_of(seen, self.proved())]
 
     def alter(self, age: datetime.timedelta = MINUTE, **fields: Any) -> None:
         """Change the server; of its task, host and change there are short
@@ -383,7 +387,7 @@ class ShelvedTest(InspectionCase):
     def shown(self) -> list[tuple[str, str]]:
         seen = self.inspect()
         return [(str(i.reason), str(i.action))
-                for i in findings.findings_of(seen)]
+                for i in findings.findings_of(seen, self.proved())]
 
     @property
     def unshelve(self) -> str:
@@ -391,7 +395,7 @@ class ShelvedTest(InspectionCase):
 
     def test_attached_disk_ends_with_the_next_unshelve(self) -> None:
         self.assertEqual([('half-moved', self.unshelve)], self.shown())
-        explanation = findings.findings_of(self.inspect())[0].explanation
+        explanation = self.findings()[0].explanation
         for words in ('although the server is shelved',
                       'the next unshelve ends it, on a host with the word '
                       'move'):
@@ -401,7 +405,7 @@ class ShelvedTest(InspectionCase):
         self.cloud.lose_attachment(self.disk)
         self.assertEqual([('volume-available', self.unshelve)], self.shown())
         self.assertIn('the next unshelve removes the mapping',
-                      findings.findings_of(self.inspect())[0].explanation)
+                      self.findings()[0].explanation)
         self.cloud.servers[self.alpha].update(
             {'image': '', 'OS-EXT-SRV-ATTR:root_device_name': '/dev/vdb'})
         self.assertEqual([('root-volume-dangling', self.unshelve)],
@@ -438,7 +442,7 @@ class OtherHostTest(InspectionCase):
             'of another host', self.alpha, self.disk, host='compute2')
 
     def action(self) -> str:
-        finding, = findings.findings_of(self.inspect())
+        finding, = self.findings()
         self.assertEqual(('stale-attachment', self.stale),
                          (str(finding.reason), finding.attachment))
         return str(finding.action)
