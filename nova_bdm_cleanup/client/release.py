@@ -159,7 +159,8 @@ def _differences(plan: Iterable[CloudFinding],
     done = {s.volume for s in steps if s.is_settled}
     found = []
     for step in steps:
-        finding = planned.get((step.volume, step.attachment_id))
+        finding = planned.get((step.volume, step.attachment_id)) or (
+            planned.get((step.volume, None)))
         if step.is_settled:
             found.append(Result(
                 step, Status.SKIPPED, 'nothing remains to be done', True))

@@ -403,7 +403,7 @@ def _cloud_finding(finding: Finding, seen: Inspection) -> CloudFinding:
                  'attachment %s' % (finding.bdm.attachment_id or 'none')]
     elif finding.attachment is not None:
         nova.append('no mapping names it')
-    return CloudFinding(
+    found = CloudFinding(
         reason=finding.reason, explanation=explanation,
         server=server.id, server_name=server.name, project=server.project,
         host=server.host, node=server.node, volume=finding.volume_id,
@@ -420,6 +420,11 @@ def _cloud_finding(finding: Finding, seen: Inspection) -> CloudFinding:
                 a for a in seen.attachments.values()
                 if a.id == finding.attachment_id
                 or finding.volume_id and a.volume_id == finding.volume_id]))
+    if found.remedy is Remedy.RELEASE \
+            and found.attachment not in seen.attachments:
+        # Only Nova has the attachment.  The volume can be released.
+        return dataclasses.replace(found, attachment=None)
+    return found
 
 
 def sides_of(nova: Sequence[str], volume: Volume | None,

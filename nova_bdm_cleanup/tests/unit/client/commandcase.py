@@ -96,10 +96,10 @@ class CommandCase(base.CloudCase):
     def path(self, name: str = 'plan.json') -> str:
         return os.path.join(self.tempdir(), name)
 
-    def plan(self) -> str:
+    def plan(self, *arguments: str) -> str:
         """Write the output of an audit of all projects to a file."""
         path = self.path()
-        self.bdm('audit', '--all-projects')
+        self.bdm('audit', '--all-projects', *arguments)
         with open(path, 'w') as file:
             file.write(self.stdout.getvalue())
         return path

@@ -102,6 +102,21 @@ class ReleaseBdmTest(commandcase.CommandCase):
         self.assertEqual([('os-roll_detaching', self.disk)],
                          self.cloud.driver)
 
+    def test_stuck_detach_is_rolled_back_whatever_the_mapping_names(
+            self) -> None:
+        self.cloud.mappings[self.alpha][0]['attachment_id'] = loopback.uid(
+            'lost')
+        for with_plan in (False, True):
+            self.cloud.volumes[self.disk].update(
+                status='detaching', updated_at='2026-01-01T00:00:00.000000')
+            _, (row,) = self.bdm('audit', '--thorough')
+            self.assertEqual('openstack bdm release ' + self.disk,
+                             row['Action'])
+            self.assert_results(
+                ExitCode.OK, ['released: the volume is in-use'], 'release',
+                '--yes', *(['--plan', self.plan('--thorough')] if with_plan
+                           else row['Action'].split()[3:]))
+
     def test_orphans_of_an_incomplete_audit_are_refused(self) -> None:
         volume = self.orphan()
         other = self.cloud.volume('other volume', 'in-use')
