@@ -5,18 +5,19 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import functools
 import itertools
 import os
 from typing import Any, Callable
 
-from keystoneauth1 import exceptions
 import prometheus_client
 
 from nova_bdm_cleanup import files
 from nova_bdm_cleanup.client import output
 from nova_bdm_cleanup.client.cloud import page, plan_file
 from nova_bdm_cleanup.client.cloud.audit import CloudAudit, Scope
+from nova_bdm_cleanup.client.cloud.causes import cause_of
 from nova_bdm_cleanup.client.cloud.findings import (
     CloudFinding,
     Instruction,
@@ -25,14 +26,16 @@ from nova_bdm_cleanup.client.cloud.findings import (
 )
 from nova_bdm_cleanup.client.cloud.metrics import AuditResult, mark_incomplete
 from nova_bdm_cleanup.client.cloud.plan_file import MOMENT
+from nova_bdm_cleanup.client.owners import Claim
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules.reasons import DANGLING, Reason, Remedy
 from nova_bdm_cleanup.terminal import ExitCode
 
-AUDIT_COLUMNS = ('Server', 'Host', 'Volume', 'Attachment', 'Device', 'Reason',
-                 'Since', 'Action')
-LONG_COLUMNS = (*AUDIT_COLUMNS, 'Server Name', 'Project', 'Breaks',
-                'Explanation')
+#: The columns of a plan are the first ones and the remedy.
+COLUMNS = ('Server', 'Host', 'Volume', 'Attachment', 'Device', 'Reason',
+           'Since', 'Action', 'Remedy', 'Explanation', 'Breaks',
+           'Server Name', 'Project', 'Volume Name', 'Size', 'Project Name',
+           'User Name', 'Cluster', 'Namespace', 'Claim', 'Cause')
 
 #: When a volume was changed, for people.
 _FOR_PEOPLE = '%Y-%m-%d %H:%M:%S UTC'
@@ -72,7 +75,9 @@ class AuditBdm(output.BdmCommand):
     """
 
     short: tuple[str, ...] = ('Server Name', 'Volume', 'Reason')
-    below = ('Action', 'Explanation')
+    wide: tuple[str, ...] = ('Server Name', 'Volume', 'Volume Name', 'Size',
+                             'Reason')
+    below: tuple[str, ...] = ('Action', 'Explanation')
     #: The keys of the findings that an earlier audit did not have.
     new: Collection[tuple[str | None, ...]] = ()
 
@@ -116,8 +121,9 @@ class AuditBdm(output.BdmCommand):
                  'none: never (default: any)')
         parser.add_argument(
             '--long', action='store_true',
-            help='Show names, projects and explanations as well; in a table, '
-                 'each finding has its own row')
+            help='In a table, give each finding its own row, and show its '
+                 'owner and what may have caused it; other formats always '
+                 'do')
         parser.add_argument(
             '--report', metavar='<file>',
             help='Write the findings into this file, as an HTML page that '
@@ -137,7 +143,9 @@ class AuditBdm(output.BdmCommand):
         self.cloud = self.connect(args)
         self.scope = Scope(
             servers=tuple(args.server), host=args.host,
-            project=args.project and self._project(args.project),
+            project=args.project
+            and self.app.client_manager.bdm_cleanup.owners.id_of_project(
+                args.project),
             all_projects=args.all_projects, thorough=args.thorough)
         self.auditor = auditor = CloudAudit(self.cloud, self.scope)
         found = self._find(args)
@@ -181,23 +189,45 @@ class AuditBdm(output.BdmCommand):
     def _rows(self, args: argparse.Namespace, found: Sequence[CloudFinding],
               shown: Sequence[CloudFinding]) -> output.Rows:
         extra = ('New',) if args.since else ()
-        columns = (*LONG_COLUMNS, *extra)
-        if not self.is_for_people(args):
-            # The remedy makes it a plan for the other commands.
-            columns = (*(LONG_COLUMNS if args.long else AUDIT_COLUMNS),
-                       'Remedy', *extra)
-            rows = [_row(i, MOMENT) for i in shown]
-        elif args.long:
-            self.short = tuple(c for c in columns if c not in self.below)
-            rows = [_row(i, _FOR_PEOPLE) for i in shown]
-        else:
-            self.short = (*self.short, *extra)
+        columns = (*COLUMNS, *extra)
+        self.short, self.wide = (*self.short, *extra), (*self.wide, *extra)
+        if self.is_for_people(args) and not args.long:
             rows = _summed_up(
                 shown, found, bool(args.all_projects or args.project))
             self.counts = [each['Count'] for each in rows]
+        else:
+            self.below = (*self.below, 'Breaks', 'Owner', 'Cause')
+            moment = _FOR_PEOPLE if self.is_for_people(args) else MOMENT
+            rows = [{**_row(i, moment), **why}
+                    for i, why in zip(shown, self._why(shown))]
         for each in rows:
             each['New'] = each['Key'] in self.new
         return columns, [[r[name] for name in columns] for r in rows]
+
+    def _why(self, shown: Iterable[CloudFinding]
+             ) -> Iterator[dict[str, str | None]]:
+        """Yield the names of the owners of each finding, and its cause."""
+        owners = self.app.client_manager.bdm_cleanup.owners
+        last = functools.lru_cache(maxsize=None)(
+            self.cloud.nova.last_unsuccessful)
+        for number, found in enumerate(shown, 1):
+            self.cloud.progress('causes', number)
+            try:
+                cause = cause_of(found, self.auditor.down, last(
+                    found.server) if found.server else None)
+            except errors.ApiError as exc:
+                # It only says why.
+                cause = 'not known: %s' % exc
+            yield {'Project Name': owners.project(found.project),
+                   'User Name': owners.user(found.user),
+                   'Cause': cause or None}
+
+    def sentences(self, row: Mapping[str, Any]) -> Iterator[str]:
+        yield from super().sentences({
+            **row, 'Owner': _owner(row), **{
+                name: row[name] and words + row[name] for name, words in (
+                    ('Breaks', 'Nova alone breaks in: '),
+                    ('Cause', 'Perhaps the cause: '))}})
 
     def _compare(self, before: Sequence[CloudFinding],
                  found: Sequence[CloudFinding],
@@ -217,23 +247,6 @@ class AuditBdm(output.BdmCommand):
             self.appendix = ['ended: %s, server %s, volume %s' % (
                 i.reason, i.server or '-', i.volume or '-') for i in ended]
         self.last_line += ' Since the earlier audit: %s.' % words
-
-    def _project(self, name: str) -> str:
-        """Return the ID of the project that an operator names."""
-        projects = self.app.client_manager.identity.projects
-        try:
-            found = projects.list(name=name) or [projects.get(name)]
-        except exceptions.NotFound as exc:
-            raise errors.BadInput('no project has the name or ID %s'
-                                  % name) from exc
-        except exceptions.ClientException as exc:
-            raise errors.Refused('Keystone does not show project %s: '
-                                 '%s' % (name, exc)) from exc
-        if len(found) > 1:
-            raise errors.BadInput(
-                '%d projects are named %s; give one of their IDs: %s' % (
-                    len(found), name, ', '.join(p.id for p in found)))
-        return str(found[0].id)
 
     def _check(self, kind: str, path: str | None) -> None:
         """Refuse a file that cannot be written before any request."""
@@ -366,6 +379,8 @@ def _row(finding: CloudFinding, since: str) -> dict[str, Any]:
 
     :param since: how to write when the volume was changed
     """
+    label = finding.label
+    claim = Claim.of(label.metadata)
     return {
         'Server': finding.server, 'Host': finding.host,
         'Volume': finding.volume, 'Attachment': finding.attachment,
@@ -373,5 +388,22 @@ def _row(finding: CloudFinding, since: str) -> dict[str, Any]:
         'Since': finding.since and finding.since.strftime(since),
         'Action': finding.action, 'Server Name': finding.server_name,
         'Project': finding.project, 'Breaks': _BREAKS.get(finding.reason),
+        'Volume Name': label.name or None, 'Size': label.size,
+        'Project Name': None, 'User Name': None, 'Cause': None,
+        'Cluster': claim.cluster, 'Namespace': claim.namespace,
+        'Claim': claim.name,
         'Explanation': finding.explanation, 'Remedy': str(finding.remedy),
         'Key': finding.key, 'Count': 1}
+
+
+def _owner(row: Mapping[str, Any]) -> str:
+    """Return in words whose server and volume a row is about."""
+    return ', '.join('%s %s' % (what, value) for what, value in (
+        ('server', row['Server']),
+        ('project', row['Project Name'] or row['Project']),
+        ('user', row['User Name']),
+        ('volume', row['Volume Name'] and '%s (%s GiB)' % (
+            row['Volume Name'], row['Size'])),
+        ('claim', row['Claim'] and '%s/%s' % (
+            row['Namespace'], row['Claim'])),
+        ('cluster', row['Cluster'])) if value)

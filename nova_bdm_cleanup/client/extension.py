@@ -16,6 +16,7 @@ from keystoneauth1 import adapter
 from nova_bdm_cleanup.client.cloud.cinder import CloudCinder
 from nova_bdm_cleanup.client.cloud.nova import COMPUTE_MICROVERSION, Nova
 from nova_bdm_cleanup.client.cloud.placement import PLACEMENT_MICROVERSION
+from nova_bdm_cleanup.client.owners import Owners
 from nova_bdm_cleanup.openstack import cinder
 from nova_bdm_cleanup.openstack.api import Api, Budget, Hints
 
@@ -31,14 +32,16 @@ _ADVICE = Hints(
 
 
 class Client:
-    """The factory of the clients of both APIs.
+    """The factory of the clients of the APIs.
 
-    :param config: the services' options in clouds.yaml and the command line
+    :param connection: that of the SDK, with the services' options in
+        clouds.yaml and the command line
     """
 
-    def __init__(self, session: Any, config: Any) -> None:
+    def __init__(self, session: Any, connection: Any) -> None:
         self._session = session
-        self._config = config
+        self._config = connection.config
+        self.owners = Owners(connection)
 
     def nova(self, budget: Budget, rate: int = 0) -> Nova:
         """Return the client of the compute API.
@@ -82,7 +85,7 @@ class Client:
 
 def make_client(instance: Any) -> Client:
     """Return the object for ``client_manager.bdm_cleanup``."""
-    return Client(instance.session, instance.sdk_connection.config)
+    return Client(instance.session, instance.sdk_connection)
 
 
 def build_option_parser(

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import contextlib
 import datetime
 import itertools
@@ -46,8 +46,12 @@ _SILENCE = 5.0
 #: How far the lines below a table are indented at most.
 _MAX_INDENT = 4
 
-#: A name is not cut to less.
+#: The columns with free text, and the least to which they are cut.
+_NAMES = ('Server Name', 'Volume Name')
 _LEAST_NAME = 8
+
+#: A terminal with so many columns is wide.
+_WIDE = 110
 
 #: The cells whose parts are shown in several places.
 _PARTED = (Instruction, Advice, Result)
@@ -144,6 +148,8 @@ class BdmCommand(command.Lister):
 
     #: The columns of a table that must fit a terminal; empty: all.
     short: tuple[str, ...] = ()
+    #: The same of a wide terminal; empty: no others.
+    wide: tuple[str, ...] = ()
     #: The columns shown below the table, row by row.
     below: tuple[str, ...] = ()
     #: How many findings each row of a table stands for; empty: one.
@@ -254,15 +260,18 @@ class BdmCommand(command.Lister):
                    rows: list[list[Any]]
                    ) -> tuple[list[str], list[list[Any]]]:
         """Return the columns that fit a terminal, each row numbered."""
-        wanted = [*self.short, *(c for c in args.sort_columns
-                                 if c not in self.short)]
+        shown = (self.wide if self.wide and _width() >= _WIDE else self.short)
+        wanted = [*shown, *(c for c in args.sort_columns if c not in shown)]
         indexes = [columns.index(name) for name in wanted]
-        headings = ['#', *(name if name in args.sort_columns
-                           else name.split()[-1] for name in wanted)]
+        headings = ['#']
+        for name in wanted:
+            brief = name.split()[-1]
+            headings.append(name if name in args.sort_columns
+                            or brief in headings else brief)
         lines = [[_ranges(numbers), *(_brief(row[i]) for i in indexes)]
                  for numbers, row in zip(self._numbers(rows), rows)]
-        if 'Server Name' in wanted:
-            _fit(headings, lines, wanted.index('Server Name') + 1)
+        _fit(headings, lines, [wanted.index(name) + 1 for name in _NAMES
+                               if name in wanted])
         return headings, lines
 
     def _numbers(self, rows: Sequence[Sequence[Any]]) -> Iterator[range]:
@@ -307,7 +316,7 @@ class BdmCommand(command.Lister):
                 yield lead + shown
             else:
                 yield from textwrap.wrap(
-                    shown, shutil.get_terminal_size().columns,
+                    shown, _width(),
                     initial_indent=lead, subsequent_indent=indent,
                     break_long_words=False, break_on_hyphens=False)
             lead = indent
@@ -337,7 +346,7 @@ class BdmCommand(command.Lister):
         """Wrap a line for a terminal; a file has it on one line."""
         shown = terminal.printable(text)
         return textwrap.fill(
-            shown, shutil.get_terminal_size().columns, subsequent_indent='  ',
+            shown, _width(), subsequent_indent='  ',
             break_long_words=False, break_on_hyphens=False
         ) if self.app.stderr.isatty() else shown
 
@@ -377,16 +386,27 @@ def _brief(cell: Any) -> Any:
     return '-' if cell is None else cell
 
 
+def _width() -> int:
+    """Return the width of the terminal."""
+    return shutil.get_terminal_size().columns
+
+
 def _fit(headings: Sequence[str], lines: Sequence[list[Any]],
-         index: int) -> None:
+         indexes: Collection[int]) -> None:
     """Cut names where a table does not fit the terminal; IDs never are."""
-    names = [terminal.printable(str(line[index])) for line in lines]
-    width = 1 + sum(3 + max(len(str(cell)) for cell in column)
-                    for column in zip(headings, *lines))
-    room = max(_LEAST_NAME, max(map(len, names), default=0) - max(
-        0, width - shutil.get_terminal_size().columns))
-    for line, name in zip(lines, names):
-        line[index] = name if len(name) <= room else name[:room - 3] + '...'
+    widths = [max(len(terminal.printable(str(cell))) for cell in column)
+              for column in zip(headings, *lines)]
+    free = _width() - 1 - 3 * len(widths) - sum(
+        width for index, width in enumerate(widths) if index not in indexes)
+    names = [widths[index] for index in indexes]
+    room = next((room for room in range(max(names, default=0), _LEAST_NAME, -1)
+                 if sum(min(room, width) for width in names) <= free),
+                _LEAST_NAME)
+    for line in lines:
+        for index in indexes:
+            name = terminal.printable(str(line[index]))
+            line[index] = name if len(name) <= room else name[:room - 3] \
+                + '...'
 
 
 def _ranges(numbers: Iterable[int]) -> str:

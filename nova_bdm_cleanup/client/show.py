@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
 from typing import Any, Callable, NamedTuple
@@ -12,16 +12,13 @@ from typing import Any, Callable, NamedTuple
 from nova_bdm_cleanup import terminal
 from nova_bdm_cleanup.client import output
 from nova_bdm_cleanup.client.cloud import commands, findings, inspection
-from nova_bdm_cleanup.client.cloud.nova import ComputeServer, Nova
+from nova_bdm_cleanup.client.cloud.causes import cause_of, ENDINGS
+from nova_bdm_cleanup.client.cloud.nova import PastAction, STARTS
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import disks, facts
 from nova_bdm_cleanup.rules.facts import Ending
 from nova_bdm_cleanup.rules.reasons import ENDED_HALF_WAY, Reason, Remedy
 from nova_bdm_cleanup.terminal import ExitCode
-
-#: How an operation ended, in words.
-_ENDINGS = {Ending.SUCCESS: 'succeeded', Ending.FAILURE: 'failed',
-            Ending.NONE: 'has not ended', Ending.UNKNOWN: 'may have failed'}
 
 
 class ShowBdm(output.BdmCommand):
@@ -68,37 +65,48 @@ class ShowBdm(output.BdmCommand):
                         and cloud.lacks_plugin(seen.server.node))
         if lacks_plugin:
             self.note('%s', findings.WITHOUT_PLUGIN % seen.server.host)
-        last, reasons = (cloud.nova.not_connected(server.id)
-                         if any(f.bdm for f in seen.findings) else ('', {}))
+        past: list[PastAction] = []
         if found:
-            self._tell_past(cloud.nova, seen.server)
+            # Its policy may hide them.
+            with contextlib.suppress(errors.Refused):
+                past = cloud.nova.past(server.id)
+            self._tell_past(cloud, found, past)
+        start = next((p for p in past if p.action.name in STARTS), None)
         actions = map(_action, found)
         disks = [
             ShownDisk(f, seen, 'none' if f.reason is Reason.HEALTHY
-                      else next(actions), _not_given(f, last, reasons),
+                      else next(actions), _not_given(f, start),
                       lacks_plugin)
             for f in seen.plan.findings]
         return SHOW_COLUMNS, [[fact.value(disk) for fact in FACTS]
                          for disk in disks]
 
-    def _tell_past(self, nova: Nova, server: ComputeServer) -> None:
-        """Show the last operations on the server."""
-        past = []
+    def _tell_past(self, cloud: inspection.Cloud,
+                   found: Sequence[findings.CloudFinding],
+                   past: Sequence[PastAction]) -> None:
+        """Show what has happened to the server and to its volumes."""
+        lines = [(each.action.began, each.action.name, ENDINGS[each.ending],
+                  ', '.join(each.hosts), each.action.request_id)
+                 for each in past]
+        down: tuple[str, ...] = ()
+        # They only say why.
         with contextlib.suppress(errors.Refused, errors.Unanswered):
-            # They only say why.
-            past = nova.past(server.id)
-        if not past:
-            return
+            down = cloud.cinder.services_down()
+        with contextlib.suppress(errors.Refused, errors.Unanswered):
+            lines += [(each.at, 'volume ' + each.volume_id, each.text, '',
+                       each.request_id)
+                      for volume in sorted({i.volume for i in found
+                                            if i.volume})
+                      for each in cloud.cinder.messages(volume)]
         bad = next((p for p in past if p.ending is not Ending.SUCCESS), None)
-        self.last_line = (
-            'The last operations on the server; all have succeeded:'
-            if bad is None else 'Perhaps the cause is the %s, which %s. The '
-            'last operations on the server:' % (
-                bad.action.name, _ENDINGS[bad.ending]))
-        self.appendix = terminal.columns([
-            (each.action.began.replace('T', ' ')[:19], each.action.name,
-             _ENDINGS[each.ending], ', '.join(each.hosts),
-             each.action.request_id) for each in past]).split('\n')
+        causes = filter(None, dict.fromkeys(
+            cause_of(i, down, bad) for i in found))
+        self.last_line = ''.join('Perhaps the cause: %s. ' % cause
+                                 for cause in causes)
+        if lines:
+            self.last_line += 'What has happened, the newest first:'
+            self.appendix = terminal.columns(
+                sorted(lines, reverse=True)).split('\n')
 
     def sentences(self, row: Mapping[str, Any]) -> Iterator[str]:
         if row['Verdict'] != str(Reason.HEALTHY):
@@ -120,17 +128,16 @@ def _action(found: findings.CloudFinding) -> findings.Instruction:
     return action
 
 
-def _not_given(finding: facts.Finding, last: str,
-              reasons: Mapping[str, str]) -> str:
+def _not_given(finding: facts.Finding, start: PastAction | None) -> str:
     """Say whether the last start of the guest left out a disk.
 
-    :param last: the action that started it
-    :param reasons: the reasons for the volumes that it left out
+    :param start: None: none of the last operations started it
     """
-    reason = reasons.get(finding.volume_id or '')
-    return '; the last %s did not connect it (%s)' % (last, reason) \
-        if finding.bdm and reason and finding.reason is not Reason.HEALTHY \
-        else ''
+    reason = start.not_connected.get(
+        finding.volume_id or '') if start else None
+    return '; the last %s did not connect it (%s)' % (
+        start.action.name, reason) if start and reason and (
+            finding.bdm and finding.reason is not Reason.HEALTHY) else ''
 
 
 @dataclasses.dataclass(frozen=True)

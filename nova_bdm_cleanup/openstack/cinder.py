@@ -10,14 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import itertools
-from typing import Any, Callable
+from typing import Any, Callable, TypeVar
 
 from nova_bdm_cleanup.openstack import answers, errors
 from nova_bdm_cleanup.openstack.answers import quoted
 from nova_bdm_cleanup.openstack.api import Api, Hints
 from nova_bdm_cleanup.openstack.connection_info import addresses_in, name_in
 from nova_bdm_cleanup.rules import facts, spelling
-from nova_bdm_cleanup.rules.facts import Answers, Attachment, Bdm, Volume
+from nova_bdm_cleanup.rules.facts import (
+    Answers,
+    Attachment,
+    Bdm,
+    Label,
+    Volume,
+)
+
+Known = TypeVar('Known')
 
 #: The microversion that Nova speaks for attachments since Queens.  From 3.31
 #: on Cinder refuses an id filter that it would silently drop before.
@@ -658,4 +666,20 @@ def parse_volume(record: Mapping[str, Any]) -> Volume:
             attached_at=answers.moment(a, 'attached_at'))
             for a in answers.records(record, 'attachments')),
         updated_at=(answers.moment(record, 'updated_at')
-                    or answers.moment(record, 'created_at')))
+                    or answers.moment(record, 'created_at')),
+        label=_label(record))
+
+
+def _label(record: Mapping[str, Any]) -> Label:
+    """Parse what is only shown; so nothing of it is an error."""
+    def known(key: str, kind: type[Known], default: Known) -> Known:
+        value = record.get(key)
+        return value if isinstance(value, kind) else default
+
+    return Label(
+        name=known('name', str, ''), size=known('size', int, 0) or None,
+        # Without the pool.
+        back_end=known('os-vol-host-attr:host', str, '').partition('#')[0],
+        metadata={key: value for key, value
+                  in known('metadata', dict, {}).items()
+                  if isinstance(value, str)})

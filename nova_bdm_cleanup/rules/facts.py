@@ -234,6 +234,18 @@ _SETTLED = frozenset((None, '', 'none', 'success', 'error'))
 
 
 @dataclasses.dataclass(frozen=True)
+class Label:
+    """What a person knows a volume by; no rule reads it."""
+
+    name: str = ''
+    #: In GiB; None: not known.
+    size: int | None = None
+    #: The cinder-volume of its back end.
+    back_end: str = ''
+    metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
 class Volume:
     """One volume as Cinder describes it."""
 
@@ -244,6 +256,7 @@ class Volume:
     migration_status: str | None = None
     attached_to: tuple[AttachedServer, ...] = ()
     updated_at: datetime.datetime | None = None
+    label: Label = dataclasses.field(default=Label(), compare=False)
 
     @property
     def state(self) -> str:

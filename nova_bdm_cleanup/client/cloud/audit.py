@@ -378,7 +378,9 @@ class CloudAudit:
             reason=reason, explanation=explanation,
             server=attachment.server_id, volume=attachment.volume_id,
             attachment=attachment.id,
+            project=volume.project if volume else None,
             host=volume.host_of(attachment.id) if volume else None,
+            label=volume.label if volume else facts.Label(),
             since=since, wait=wait, needs_look=needs_look,
             sides=sides_of(['the server does not exist, or is not visible'],
                            volume, [attachment]))
@@ -400,7 +402,8 @@ class CloudAudit:
         yield CloudFinding(
             reason=reason,
             explanation=self._held(volume, attachments, {}).why_unused,
-            volume=volume_id, since=volume.updated_at,
+            project=volume.project, volume=volume_id, label=volume.label,
+            since=volume.updated_at,
             wait=self._cloud.policy.stuck_after,
             sides=sides_of(['no server has a mapping of the volume'], volume,
                            attachments),

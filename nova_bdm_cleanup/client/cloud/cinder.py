@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 import itertools
+from typing import NamedTuple
 
 from nova_bdm_cleanup.openstack import answers, errors
 from nova_bdm_cleanup.openstack.cinder import (
@@ -17,6 +18,17 @@ from nova_bdm_cleanup.rules.facts import Attachment, Volume, WitnessAnswer
 
 #: Volumes to request to check that Nova and Cinder belong together.
 _MAX_CLOUD_WITNESSES = 60
+
+_MAX_MESSAGES = 4
+
+
+class Message(NamedTuple):
+    """A message of Cinder to users: what failed, and why."""
+
+    volume_id: str
+    at: str
+    text: str
+    request_id: str
 
 
 class CloudCinder(Cinder):
@@ -47,6 +59,20 @@ class CloudCinder(Cinder):
         """
         return answers.down(answers.records(
             self._api.get('/os-services'), 'services'))
+
+    def messages(self, volume_id: str) -> list[Message]:
+        """Return the last messages to users about a volume, the newest first.
+
+        :raises Refused: where its policy does not allow that
+        """
+        body = self._api.get('/messages', {
+            'resource_uuid': volume_id, 'limit': str(_MAX_MESSAGES),
+            'sort': 'created_at:desc'})
+        return [Message(
+            volume_id, answers.text(r, 'created_at').replace('T', ' ')[:19],
+            answers.text(r, 'user_message'),
+            answers.optional_text(r, 'request_id') or '-')
+            for r in answers.records(body, 'messages')]
 
     def attachments(self, project: str | None = None,
                     volume: str | None = None

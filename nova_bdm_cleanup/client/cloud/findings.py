@@ -13,7 +13,7 @@ from nova_bdm_cleanup.client.cloud.inspection import Cloud, Inspection
 from nova_bdm_cleanup.client.cloud.nova import ComputeServer
 from nova_bdm_cleanup.client.cloud.remedies import Way, way_of
 from nova_bdm_cleanup.rules import disks, facts
-from nova_bdm_cleanup.rules.facts import Finding, Volume
+from nova_bdm_cleanup.rules.facts import Finding, Label, Volume
 from nova_bdm_cleanup.rules.reasons import (
     Code,
     DANGLING,
@@ -114,6 +114,10 @@ class CloudFinding:
     volume: str | None = None
     attachment: str | None = None
     device: str | None = None
+    #: The user who created the server.
+    user: str | None = None
+    #: That of the volume.
+    label: Label = dataclasses.field(default=Label(), compare=False)
     #: The last change of the volume: the finding is at least as old.
     since: datetime.datetime | None = None
     #: Why a hard reboot would not act on it although it is the remedy.
@@ -406,7 +410,8 @@ def _cloud_finding(finding: Finding, seen: Inspection) -> CloudFinding:
     found = CloudFinding(
         reason=finding.reason, explanation=explanation,
         server=server.id, server_name=server.name, project=server.project,
-        host=server.host, node=server.node, volume=finding.volume_id,
+        user=server.user, host=server.host, node=server.node,
+        volume=finding.volume_id, label=volume.label if volume else Label(),
         attachment=finding.attachment_id, device=finding.device,
         since=volume.updated_at if volume else None,
         withheld=finding.withheld, instead=instead,

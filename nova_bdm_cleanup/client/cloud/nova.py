@@ -33,7 +33,7 @@ _LISTS_ALL = '2.88'
 _UNKNOWN = 'UNKNOWN'
 
 #: The actions of Nova that start a guest on its host.
-_STARTS = ('reboot', 'start')
+STARTS = ('reboot', 'start')
 
 #: The states in which Nova accepts a detach, and asks the host for it.
 _DETACHES = ('ACTIVE', 'PAUSED', 'SHUTOFF')
@@ -62,6 +62,8 @@ class ComputeServer:
     name: str
     status: str
     project: str | None = None
+    #: The user who created it.
+    user: str | None = None
     #: None without the admin role, and while no host runs it.
     host: str | None = None
     #: The compute node of the host, as Placement names it.
@@ -178,6 +180,8 @@ class InstanceAction:
     #: When it began.
     began: str
     began_at: datetime.datetime | None = None
+    #: Nova says that it failed; one that did not end is not one of them.
+    has_failed: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,6 +192,14 @@ class PastAction:
     ending: Ending
     #: The hosts that carried it out; none without the admin role.
     hosts: tuple[str, ...]
+    #: The events that the plugin added to it.
+    plugin_events: tuple[ActionEvent, ...] = ()
+
+    @property
+    def not_connected(self) -> dict[str, str]:
+        """Return the volumes that it did not connect, with the reasons."""
+        return {event.subject: event.reason for event in self.plugin_events
+                if event.kind is Kind.NOT_CONNECTED and event.subject}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -403,22 +415,40 @@ class Nova:
             answers.text(r, 'action'), answers.text(r, 'request_id'),
             answers.optional_text(r, 'project_id'),
             answers.optional_text(r, 'user_id'),
-            answers.optional_text(r, 'start_time') or '-',
-            answers.moment(r, 'start_time'))
+            (answers.optional_text(r, 'start_time') or '-').replace(
+                'T', ' ')[:19],
+            answers.moment(r, 'start_time'),
+            answers.optional_text(r, 'message') == 'Error')
             for r in answers.records(body, 'instanceActions')]
 
     def past(self, server_id: str) -> list[PastAction]:
         """Return the last requests to a server, the newest first."""
-        found = []
-        actions = [a for a in self.actions(server_id)
-                   if a.name not in _LOCKS]
-        for action in actions[:_PAST]:
-            events = self._events(server_id, action)
-            hosts = (answers.optional_text(e, 'host') for e in events)
-            found.append(PastAction(
-                action, _ending_of(events),
-                tuple(sorted(set(filter(None, hosts))))))
-        return found
+        return [self._past(server_id, action)
+                for action in self._operations(server_id)]
+
+    def last_unsuccessful(self, server_id: str) -> PastAction | None:
+        """Return the newest of the last requests that has not succeeded.
+
+        One that has not ended is only looked for among the newest: each costs
+        a request.
+        """
+        actions = self._operations(server_id)
+        newest = [self._past(server_id, action) for action in actions[:1]]
+        failed = [PastAction(action, Ending.FAILURE, ())
+                  for action in actions if action.has_failed]
+        return next((each for each in newest + failed
+                     if each.ending is not Ending.SUCCESS), None)
+
+    def _operations(self, server_id: str) -> list[InstanceAction]:
+        return [action for action in self.actions(server_id)
+                if action.name not in _LOCKS][:_PAST]
+
+    def _past(self, server_id: str, action: InstanceAction) -> PastAction:
+        events = self._events(server_id, action)
+        hosts = (answers.optional_text(e, 'host') for e in events)
+        return PastAction(
+            action, _ending_of(events),
+            tuple(sorted(set(filter(None, hosts)))), _of_plugin(events))
 
     def was_interrupted(self, server: ComputeServer) -> bool:
         """Return whether nothing carries out the task of a server any more.
@@ -464,22 +494,7 @@ class Nova:
     def plugin_events(self, server_id: str, action: InstanceAction
                       ) -> list[ActionEvent]:
         """Return the events that the plugin added to an action."""
-        found = (action_events.parse(answers.text(record, 'event'),
-                                     answers.optional_text(record, 'host'))
-                 for record in self._events(server_id, action))
-        return [event for event in found if event is not None]
-
-    def not_connected(self, server_id: str) -> tuple[str, dict[str, str]]:
-        """Return the action that last started the guest, and the volumes that
-        it did not connect, with their reasons.
-        """
-        for action in self.actions(server_id):
-            if action.name in _STARTS:
-                return action.name, {
-                    event.subject: event.reason
-                    for event in self.plugin_events(server_id, action)
-                    if event.kind is Kind.NOT_CONNECTED and event.subject}
-        return '', {}
+        return list(_of_plugin(self._events(server_id, action)))
 
     def _events(self, server_id: str, action: InstanceAction
                 ) -> list[Mapping[str, Any]]:
@@ -507,6 +522,14 @@ class Nova:
         """Ask for a stop; it is not over when this returns."""
         self._api.post('/servers/%s/action' % quoted(server_id),
                        {'os-stop': None})
+
+
+def _of_plugin(events: Iterable[Mapping[str, Any]]
+               ) -> tuple[ActionEvent, ...]:
+    found = (action_events.parse(answers.text(record, 'event'),
+                                 answers.optional_text(record, 'host'))
+             for record in events)
+    return tuple(event for event in found if event is not None)
 
 
 def _ending_of(events: Iterable[Mapping[str, Any]]) -> Ending:
@@ -560,7 +583,8 @@ def _server(record: Mapping[str, Any]) -> ComputeServer:
         id=answers.identifier(record, 'id'),
         name=str(record.get('name') or ''),
         status=answers.text(record, 'status'),
-        project=answers.optional_text(record, 'tenant_id'))
+        project=answers.optional_text(record, 'tenant_id'),
+        user=answers.optional_text(record, 'user_id'))
     return known if known.is_unknown else dataclasses.replace(
         known,
         host=answers.optional_text(record, 'OS-EXT-SRV-ATTR:host'),

@@ -84,6 +84,8 @@ class _Handler(web.Handler):
             self._token(self.headers.get('X-Subject-Token', ''))
         elif path[:3] == ['identity', 'v3', 'projects']:
             self._projects(*map(parse.unquote, path[3:4]))
+        elif path[:3] == ['identity', 'v3', 'users']:
+            self._json(200, {'user': {'id': path[3], 'name': path[3]}})
         elif path[0] == 'identity':
             self._json(200, {'version': {
                 'id': 'v3.14', 'status': 'stable',
@@ -133,11 +135,14 @@ class _Handler(web.Handler):
                 'code': 403, 'message': 'You are not authorized to perform '
                                         'the requested action.'}})
             return
+        known = dict(self.stand_in.projects)
+        if project and project not in known.values():
+            known.setdefault(project, project)
         every = {identifier: {
             'id': identifier, 'name': name, 'domain_id': _DOMAIN['id'],
             'enabled': True, 'is_domain': False, 'options': {}, 'tags': [],
             'parent_id': _DOMAIN['id'], 'description': '', 'links': {}}
-            for identifier, name in self.stand_in.projects.items()}
+            for identifier, name in known.items()}
         if project is None:
             names = parse.parse_qs(parse.urlsplit(self.path).query).get('name')
             self._json(200, {'links': {}, 'projects': [

@@ -18,6 +18,7 @@ from keystoneauth1 import session as ksa_session
 from keystoneauth1.identity import v3
 from nova.cmd import manage
 from nova.image import glance
+from openstack import connection
 from testtools import content
 
 from nova_bdm_cleanup.client import audit, clean, release, show
@@ -51,18 +52,11 @@ class CommandTestCase(scenario.ScenarioTestCase):
             auth_url=stand_in.identity_url, username=caller.user,
             password=standin.PASSWORD, user_domain_id='default',
             project_id=caller.project))
-        clients = Client(session, SimpleNamespace(
-            get_interface=lambda service: 'public',
-            get_region_name=lambda service: None,
-            get_endpoint=lambda service: None))
+        clients = Client(session, connection.Connection(session=session))
         self.stdout, self.stderr = self.streams()
         app = SimpleNamespace(
             client_manager=SimpleNamespace(
-                session=session, bdm_cleanup=clients,
-                # Projects have no names here.
-                identity=SimpleNamespace(projects=SimpleNamespace(
-                    list=lambda name: [],
-                    get=lambda name: SimpleNamespace(id=name)))),
+                session=session, bdm_cleanup=clients),
             stdout=self.stdout, stderr=self.stderr, options=None,
             NAME='openstack')
         command = COMMANDS[name](app, None)

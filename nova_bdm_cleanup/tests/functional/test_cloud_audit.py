@@ -54,6 +54,29 @@ class AuditTest(commands.CommandWithWitnessTestCase):
                          (code, [row['Reason'] for row in rows]))
 
 
+    def test_cause_and_owner_are_those_of_nova_and_cinder(self):
+        server = self.create_server(fixture.Disk())
+        volume = server.volumes[0]
+        self.cinder.volumes.set_metadata(volume, {
+            'csi.storage.k8s.io/pvc/name': 'db-0'})
+        self.cloud.cinder.break_driver('extend_volume', volume)
+        self.cinder.volumes.extend(volume, 2)
+        self.wait_until(
+            lambda: self.volume_status(volume) == 'error_extending')
+        code, (row,) = self.bdm('audit', '--project',
+                                self.cloud.owner.project)
+        self.assertEqual(
+            (volume, self.cloud.owner.project, self.cloud.admin.user, 'db-0',
+             None),
+            tuple(row[name] for name in (
+                'Volume', 'Project Name', 'User Name', 'Claim', 'Cause')))
+        with fixtures.FakeLogger() as log:
+            self.bdm('show', server.id)
+        self.assertIn(
+            'volume %s  extend volume:Volume Driver failed to extend volume.'
+            % volume, log.output)
+
+
 class ShowAndCleanTest(commands.CommandWithWitnessTestCase):
 
     def test_clean_removes_what_show_announces(self):

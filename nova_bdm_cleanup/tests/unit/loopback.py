@@ -74,6 +74,8 @@ class LoopbackCloud:
         self.reboot_events: dict[str, list[str]] = {}
         #: The actions of each server besides swaps, the newest first.
         self.actions: dict[str, list[dict[str, Any]]] = {}
+        #: Cinder's messages about volumes, the newest first.
+        self.messages: list[dict[str, str]] = []
         #: The states of their migrations, by server.
         self.migrations: dict[str, list[str]] = {}
         #: The names of the events of actions, the newest first, by request.
@@ -109,7 +111,8 @@ class LoopbackCloud:
         server_id = uid(name)
         self.servers[server_id] = dict({
             'id': server_id, 'name': name, 'status': 'ACTIVE',
-            'tenant_id': project, 'image': {'id': uid('image')},
+            'tenant_id': project, 'user_id': 'someone',
+            'image': {'id': uid('image')},
             'metadata': {}, 'locked': False,
             'OS-EXT-SRV-ATTR:host': 'compute1',
             'OS-EXT-SRV-ATTR:root_device_name': '/dev/vda',
@@ -137,7 +140,7 @@ class LoopbackCloud:
                    **fields: Any) -> str:
         """Add a volume with any id and fields."""
         self.volumes[volume_id] = dict({
-            'id': volume_id, 'name': volume_id, 'status': status,
+            'id': volume_id, 'name': volume_id, 'size': 1, 'status': status,
             'multiattach': False, 'migration_status': None, 'metadata': {},
             'os-vol-tenant-attr:tenant_id': 'own',
             'created_at': '2026-01-01T00:00:00.000000',
@@ -355,7 +358,8 @@ class LoopbackCloud:
         if '/req-reboot' in rest:
             return 200, {'instanceAction': {'events': [
                 {'event': name, 'result': 'Success', 'host': 'compute1'}
-                for name in self.reboot_events.get(server_id, ())]}}
+                for name in self.reboot_events.get(
+                    server_id, ('compute_reboot_instance',))]}}
         number = rest.partition('/req-swap-')[2]
         if number:
             return 200, {'instanceAction': {'events': swaps[int(number)]}}
@@ -384,6 +388,12 @@ class LoopbackCloud:
         found.insert(0, {
             'action': action, 'start_time': _stamp(datetime.timedelta()),
             'request_id': request, 'project_id': project, 'user_id': user})
+
+    def tell(self, volume_id: str, text: str) -> None:
+        """Have Cinder tell users that a request has failed."""
+        self.messages.insert(0, {
+            'id': uid(text), 'resource_uuid': volume_id, 'user_message': text,
+            'created_at': _stamp(-_DAY), 'request_id': 'req-message'})
 
     def fail_detach(self, server_id: str, volume_id: str,
                     age: datetime.timedelta = _DAY) -> None:
@@ -466,6 +476,10 @@ class LoopbackCloud:
             return self._reserve(request.body['attachment'])
         if path in ('/attachments', '/attachments/detail'):
             return self._list_attachments(path, request.query, admin)
+        if path == '/messages':
+            return 200, {'messages': [
+                m for m in self.messages
+                if m['resource_uuid'] == request.query['resource_uuid']]}
         if path in ('/volumes', '/volumes/detail'):
             return self._list_volumes(path, request.query, admin)
         kind, _, rest = path[1:].partition('/')

@@ -44,8 +44,7 @@ _COMMANDS: dict[str, Any] = {
 
 #: The columns in JSON output.
 _COLUMNS = {
-    'openstack bdm audit': (*audit.AUDIT_COLUMNS, 'Remedy'),
-    'openstack bdm audit --long': (*audit.LONG_COLUMNS, 'Remedy'),
+    'openstack bdm audit': audit.COLUMNS,
     'openstack bdm clean': clean.CleanBdm.columns,
     'openstack bdm release': release.ReleaseBdm.columns,
     'openstack bdm show': show.SHOW_COLUMNS,

@@ -35,6 +35,8 @@ class LoopbackServer(fixtures.Fixture):
         self.before_token: Callable[[], object] = lambda: None
         #: The names of Keystone's projects, by id.
         self.projects = {'own': 'ours', 'other': 'theirs'}
+        #: Those of its users.
+        self.users = {'someone': 'alice'}
         #: The paths of the services in Keystone's catalogue.
         self.services = {
             'identity': '/identity/v3', 'compute': '/compute/v2.1',
@@ -147,6 +149,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         base = 'http://' + self.headers['Host']
         path, _, query = self.path.partition('?')
         place = path.partition('/identity/v3/projects')[2]
+        if self.command == 'GET' and '/users/' in path:
+            name = self.server.loopback.users.get(path.rpartition('/')[2])
+            self.send_json(*(
+                (200, {'user': {'id': 'any', 'name': name}}) if name
+                else (404, {'error': {'message': 'no such'}})))
+            return
         if self.command == 'GET' and 'projects' in path:
             projects = [{'id': i, 'name': n} for i, n in
                         self.server.loopback.projects.items()]

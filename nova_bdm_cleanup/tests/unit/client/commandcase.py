@@ -14,8 +14,6 @@ from types import SimpleNamespace
 from typing import Any, Callable
 from unittest import mock
 
-from keystoneclient.v3 import client as keystoneclient
-
 from nova_bdm_cleanup.client import audit, clean, explain, release, show
 from nova_bdm_cleanup.tests.unit.client.cloud import base
 
@@ -53,10 +51,9 @@ class CommandCase(base.CloudCase):
         :returns: the exit code, and the rows by column, or the text if the
             format is not JSON
         """
-        session = self.session(user)
+        client = self.client(user)
         manager = SimpleNamespace(
-            session=session, bdm_cleanup=self.client(user),
-            identity=keystoneclient.Client(session=session))
+            session=self.session(user), bdm_cleanup=client)
         self.stdout, self.stderr = stdout or io.StringIO(), io.StringIO()
         app = SimpleNamespace(
             client_manager=manager, stdout=self.stdout, stderr=self.stderr,

@@ -26,16 +26,62 @@ class AuditBdmTest(commandcase.CommandCase):
             'Device': '/dev/vdb', 'Reason': 'volume-available',
             'Since': since,
             'Action': 'openstack bdm clean ' + self.alpha,
-            'Remedy': 'clean'}], rows)
+            'Remedy': 'clean',
+            'Explanation': 'Cinder says that the volume is available and has '
+                           'no attachment of this server',
+            'Breaks': 'move, shelve, unshelve, evacuate, live migration',
+            'Server Name': 'alpha', 'Project': 'own', 'Volume Name': 'disk',
+            'Size': 1, 'Project Name': 'ours', 'User Name': 'alice',
+            'Cluster': None, 'Namespace': None, 'Claim': None,
+            'Cause': None}], rows)
 
-    def test_long_adds_names_explanation_and_operations(self) -> None:
+    def test_owner_is_the_claim_of_kubernetes(self) -> None:
+        volume = self.orphan(metadata={
+            'cinder.csi.openstack.org/cluster': 'prod',
+            'csi.storage.k8s.io/pvc/namespace': 'shop',
+            'csi.storage.k8s.io/pvc/name': 'db-0', 'other': 'x'})
+        _, (row,) = self.bdm('audit', '--all-projects')
+        self.assertEqual(
+            (volume, 'prod', 'shop', 'db-0', 'ours', None),
+            tuple(row[name] for name in (
+                'Volume', 'Cluster', 'Namespace', 'Claim', 'Project Name',
+                'User Name')))
+        self.assertIn('project ours, volume orphan (1 GiB), claim shop/db-0, '
+                      'cluster prod\n',
+                      self.table('--all-projects', '--long', width=200))
+
+    def test_cause_is_the_operation_that_did_not_succeed(self) -> None:
         self.break_volume()
-        _, (row,) = self.bdm('audit', '--long')
-        self.assertEqual(('alpha', 'own'), (row['Server Name'],
-                                            row['Project']))
-        self.assertIn('available', row['Explanation'])
-        self.assertEqual('move, shelve, unshelve, evacuate, live migration',
-                         row['Breaks'])
+        self.cloud.record(self.alpha, 'detach_volume')
+        self.cloud.actions[self.alpha][0]['message'] = 'Error'
+        self.cloud.record(self.alpha, 'rebuild', events=['rebuild'])
+        _, (row,) = self.bdm('audit')
+        self.assertRegex(row['Cause'], (
+            r'^the rebuild of [-\d]+ [:\d]+ UTC has not ended '
+            r'[(]req-rebuild-2[)]$'))
+        self.assertIn('Perhaps the cause: the rebuild of ',
+                      self.table('--long'))
+        self.cloud.actions[self.alpha][0]['request_id'] = 'req-reboot'
+        _, (row,) = self.bdm('audit')
+        self.assertIn('the detach_volume of ', row['Cause'])
+        self.assertIn(' failed (req-detach_volume-1)', row['Cause'])
+        self.cloud.on('/req-reboot', lambda: (500, {}))
+        code, (row,) = self.bdm('audit')
+        self.assertEqual(ExitCode.FINDINGS, code)
+        self.assertIn('not known: ', row['Cause'])
+        # The usual table does not ask.
+        asked = self.cloud.asked('/req-reboot')
+        self.table()
+        self.assertEqual(asked, self.cloud.asked('/req-reboot'))
+
+    def test_wide_terminal_shows_the_name_of_the_volume(self) -> None:
+        self.break_volume()
+        self.assertNotIn('| disk ', self.table(width=109))
+        self.cloud.servers[self.alpha]['name'] = 'x' * 60
+        self.cloud.volumes[self.disk]['name'] = 'y' * 9
+        lines = self.table(width=110).splitlines()
+        self.assertEqual(110, len(lines[0]))
+        self.assertIn('... | %s | yyyyyyyyy   |    1 |' % self.disk, lines[3])
 
     def table(self, *arguments: str, **options: Any) -> str:
         return super().table('audit', *arguments, **options)
@@ -55,7 +101,7 @@ class AuditBdmTest(commandcase.CommandCase):
         action = 'openstack bdm release --server %s --max 20' % self.alpha
         self.assertIn('. %s\n' % action, text)
         self.assertIn('20 findings; --long shows each', text)
-        self.assertEqual(21, self.table('--long').count('| ' + self.alpha))
+        self.assertEqual(21, self.table('--long').count('| alpha '))
         _, rows = self.bdm('audit')
         self.assertEqual(21, len(rows))
         code, rows = self.bdm('release', *action.split()[3:], '--yes')
@@ -189,8 +235,7 @@ class AuditBdmTest(commandcase.CommandCase):
                 ('no such', 'admin', ExitCode.BAD_INPUT,
                  'no project has the name or ID no such'),
                 ('theirs', 'admin', ExitCode.BAD_INPUT,
-                 '2 projects are named theirs; give one of their IDs: other, '
-                 'twin'),
+                 'more than one project is named theirs; give an ID'),
                 ('theirs', 'member', ExitCode.REFUSED,
                  'Keystone does not show project theirs')):
             self.assertEqual((code, None), self.bdm(

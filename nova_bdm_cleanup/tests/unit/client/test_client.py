@@ -19,9 +19,10 @@ class ClientCase(base.CloudCase):
     def configured(self, **values: Any) -> Client:
         """Return a client with these command line options."""
         return Client(self.session('admin'), SimpleNamespace(
-            get_interface=lambda service: values.get('interface'),
-            get_region_name=lambda service: values.get('region_name'),
-            get_endpoint=lambda service: values.get('endpoint')))
+            config=SimpleNamespace(
+                get_interface=lambda service: values.get('interface'),
+                get_region_name=lambda service: values.get('region_name'),
+                get_endpoint=lambda service: values.get('endpoint'))))
 
     def headers(self) -> list[str]:
         return [r.headers['OpenStack-API-Version']

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import time
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import fixtures
 from keystoneauth1 import session as ksa_session
+from openstack import connection
 
 from nova_bdm_cleanup.client.cloud import inspection
 from nova_bdm_cleanup.client.extension import Client
@@ -41,10 +41,8 @@ class CloudCase(base.TestCase):
 
     def client(self, user: str = 'admin') -> Client:
         """Return the client as OpenStackClient passes it."""
-        return Client(self.session(user), SimpleNamespace(
-            get_interface=lambda service: 'public',
-            get_region_name=lambda service: None,
-            get_endpoint=lambda service: None))
+        session = self.session(user)
+        return Client(session, connection.Connection(session=session))
 
     def orphan(self, name: str = 'orphan', **fields: Any) -> str:
         """Create a volume in use by a server that Nova has deleted."""

@@ -23,7 +23,8 @@ class ServersTest(base.CloudCase):
             'OS-EXT-STS:task_state': 'rebooting'})
         self.assertEqual(ComputeServer(
             id=self.alpha, name='alpha', status='ACTIVE', project='own',
-            host='compute1', node='compute1', task_state='rebooting',
+            user='someone', host='compute1', node='compute1',
+            task_state='rebooting',
             locked=True, root_device='/dev/vda', volumes=(self.disk,)),
             self.nova().server(self.alpha))
 
@@ -182,32 +183,43 @@ class FindTest(base.CloudCase):
             self.assertIn(words, str(error))
 
 
-class LastStartTest(base.CloudCase):
-    """The disks that the last reboot or start did not connect."""
+class PastTest(base.CloudCase):
+    """The last requests to a server."""
 
-    def test_events_of_the_reboot_name_the_disks(self) -> None:
+    def test_events_name_the_disks_that_were_not_connected(self) -> None:
         self.cloud.reboot_events[self.alpha] = [
             'compute_reboot_instance',
             'bdm_cleanup removed volume %s (volume-available)' % self.other,
             'bdm_cleanup did not connect volume %s (half-moved)' % self.disk]
-        self.assertEqual(('reboot', {self.disk: 'half-moved'}),
-                         self.nova().not_connected(self.alpha))
+        past, = self.nova().past(self.alpha)
+        self.assertEqual(
+            ('reboot', Ending.SUCCESS, ('compute1',),
+             {self.disk: 'half-moved'}),
+            (past.action.name, past.ending, past.hosts, past.not_connected))
         self.assertEqual(2, len(self.cloud.requests))
-        self.assertEqual(('reboot', {}),
-                         self.nova().not_connected(self.beta))
 
-    def test_only_the_last_one_counts(self) -> None:
-        actions = [{'action': action, 'request_id': 'req-' + action}
-                   for action in ('stop', 'start', 'reboot')]
-        self.cloud.on('os-instance-actions$', lambda: (200, {
-            'instanceActions': actions}))
-        self.cloud.on('req-start', lambda: (200, {'instanceAction': {
-            'events': [{'event': 'bdm_cleanup did not connect volume %s '
-                                 '(stuck)' % self.disk}]}}))
-        self.assertEqual(('start', {self.disk: 'stuck'}),
-                         self.nova().not_connected(self.alpha))
-        actions.clear()
-        self.assertEqual(('', {}), self.nova().not_connected(self.alpha))
+    def test_only_the_newest_are_read_and_none_of_a_lock(self) -> None:
+        for _ in range(9):
+            self.cloud.record(self.alpha, 'stop')
+            self.cloud.record(self.alpha, 'lock')
+        self.assertEqual(['stop'] * 8, [
+            each.action.name for each in self.nova().past(self.alpha)])
+
+    def test_last_unsuccessful_costs_two_requests(self) -> None:
+        self.assertIsNone(self.nova().last_unsuccessful(self.alpha))
+        for _ in range(3):
+            self.cloud.record(self.alpha, 'stop')
+        self.cloud.actions[self.alpha][2]['message'] = 'Error'
+        for ending, name in ((Ending.NONE, 'req-stop-3'),
+                             (Ending.FAILURE, 'req-stop-1')):
+            del self.cloud.requests[:]
+            last = self.nova().last_unsuccessful(self.alpha)
+            self.assertEqual((ending, name, 2), (
+                last.ending, last.action.request_id,
+                len(self.cloud.requests)))
+            # A later one has succeeded.
+            self.cloud.actions[self.alpha].insert(0, {
+                'action': 'reboot', 'request_id': 'req-reboot'})
 
 
 class DisksTest(base.CloudCase):
