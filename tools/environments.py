@@ -10,13 +10,14 @@ An environment is built once and kept until its list changes::
     python3 tools/environments.py nova-34      # prints its interpreter
 
 Only the standard library is used: this runs before anything is installed.
+uv installs where pip can get it; pip, which takes much longer, where not.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import fcntl
 import hashlib
@@ -28,6 +29,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import MappingProxyType
 
 TOOLS = pathlib.Path(__file__).resolve().parent
 LISTS = TOOLS / 'environments'
@@ -35,6 +37,10 @@ STAMP = '.complete'
 HEARTBEAT = 10.0
 #: The environment that pip resolves, without a list.
 LATEST = 'nova-latest'
+#: The environment of the installer of the others.
+INSTALLER = 'uv'
+#: What uv calls pip's options for the index.
+INDEX_OPTIONS = {'index-url': 'UV_DEFAULT_INDEX', 'cert': 'SSL_CERT_FILE'}
 #: Seconds after which it is built again.
 LATEST_SECONDS = 24 * 60 * 60
 
@@ -83,7 +89,7 @@ def interpreter(name: str, progress: Progress | None = None) -> pathlib.Path:
 def build_side_by_side(*names: str) -> None:
     """Build environments that are not built yet, at the same time.
 
-    pip uses one processor, and waits for the package index.
+    Each uses one processor, and waits for the package index.
 
     :raises EnvironmentFailure: when one cannot be built
     """
@@ -102,6 +108,21 @@ def build_side_by_side(*names: str) -> None:
     if failed:
         raise EnvironmentFailure(
             f'{" and ".join(failed)} could not be built: see above.')
+
+
+def of_requirements(name: str, python: str,
+                    files: Sequence[pathlib.Path],
+                    progress: Progress | None = None) -> pathlib.Path:
+    """Return the interpreter of an environment with the newest packages.
+
+    It is kept until a file changes.
+
+    :param python: the Python to make it with
+    :param files: the files with the requirements
+    :raises EnvironmentFailure: when it cannot be built
+    """
+    return _built(_OfRequirements(
+        name, python, files, progress or _to_stderr))
 
 
 def is_built(name: str) -> bool:
@@ -170,6 +191,15 @@ def _to_stderr(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
+def _for_uv() -> dict[str, str]:
+    """Return environment variables with pip's options of the index."""
+    listed = subprocess.run(
+        [sys.executable, '-m', 'pip', 'config', 'list'],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True).stdout
+    return {INDEX_OPTIONS[name]: value for name, value in re.findall(
+        r"^[^.]+\.([a-z-]+)='(.*)'$", listed, re.M) if name in INDEX_OPTIONS}
+
+
 class _Environment:
     """One environment: its list, its directory and its build."""
 
@@ -215,17 +245,11 @@ class _Environment:
         requirements = self._requirements()
         shutil.rmtree(self.path, ignore_errors=True)
         try:
-            base = base_interpreter(self.name, self._pythons())
+            base = self._base()
             self._say(f'creating a virtual environment with {base}')
             self._run([base, '-m', 'venv', str(self.path)])
             self._say(f'installing {len(requirements)} packages')
-            self._run([
-                str(self.python), '-m', 'pip', 'install', '--no-input',
-                '--progress-bar', 'off', '--disable-pip-version-check',
-                # Most modules are never imported; Python compiles the others
-                # when they are.
-                '--no-compile', *self._options()],
-                expected=len(requirements))
+            self._install(len(requirements))
             partial = self.path / f'{STAMP}.partial'
             partial.write_text(self._fingerprint(), encoding='ascii')
             partial.rename(self.path / STAMP)
@@ -236,13 +260,37 @@ class _Environment:
         self._log.unlink()
         self._say('ready')
 
+    def _install(self, expected: int) -> None:
+        """Install the requirements with uv, or with pip if that fails."""
+        with contextlib.suppress(EnvironmentFailure):
+            uv = _built(_Installer(self._progress)).with_name('uv')
+            self._run([
+                str(uv), 'pip', 'install', '--quiet', '--no-progress',
+                # So that an edit here stays here.
+                '--link-mode', 'copy', '--python', str(self.python),
+                *self._options()], variables=_for_uv())
+            return
+        self._install_with_pip(expected)
+
+    def _install_with_pip(self, expected: int) -> None:
+        self._run([
+            str(self.python), '-m', 'pip', 'install', '--no-input',
+            '--progress-bar', 'off', '--disable-pip-version-check',
+            # Most modules are never imported; Python compiles the others when
+            # they are.
+            '--no-compile', *self._options()], expected=expected)
+
+    def _base(self) -> str:
+        """Return the Python to make it with."""
+        return base_interpreter(self.name, self._pythons())
+
     def _requirements(self) -> Sequence[str]:
         return [
             line for line in self._list.read_text(encoding='utf-8').split('\n')
             if line and not line.startswith('#')]
 
     def _options(self) -> Sequence[str]:
-        """Return the arguments of ``pip install``."""
+        """Return the arguments of ``pip install``, which uv knows, too."""
         # The list is complete, so nothing needs to be resolved; without a
         # resolver the installation is also quick.
         return ['--no-deps', '-r', str(self._list)]
@@ -253,7 +301,8 @@ class _Environment:
                            self._list.read_text(encoding='utf-8'), re.M)
         return tuple(header.group(1).split()) if header else ()
 
-    def _run(self, command: list[str], expected: int = 0) -> None:
+    def _run(self, command: list[str], expected: int = 0,
+             variables: Mapping[str, str] = MappingProxyType({})) -> None:
         """Run one phase of the build, its output kept for the case of failure.
 
         The child gets a process group of its own: that of pip includes the
@@ -262,7 +311,8 @@ class _Environment:
         with open(self._log, 'w', encoding='utf-8') as log:
             child = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log,
-                stderr=subprocess.STDOUT, start_new_session=True)
+                stderr=subprocess.STDOUT, start_new_session=True,
+                env={**os.environ, **variables})
         try:
             while True:
                 try:
@@ -302,6 +352,50 @@ class _Environment:
         self._progress(f'{self.name}: {text} ({elapsed:.0f} s)')
 
 
+class _OfRequirements(_Environment):
+    """An environment with the newest packages that some files allow."""
+
+    def __init__(self, name: str, python: str,
+                 files: Sequence[pathlib.Path], progress: Progress) -> None:
+        super().__init__(name, progress)
+        self._python = python
+        self._files = files
+
+    def _fingerprint(self) -> str:
+        return hashlib.sha256(b''.join(
+            path.read_bytes() for path in self._files)).hexdigest()
+
+    def _base(self) -> str:
+        return self._python
+
+    def _requirements(self) -> Sequence[str]:
+        return [line for path in self._files
+                for line in path.read_text(encoding='utf-8').split('\n')
+                if line and not line.startswith('#')]
+
+    def _options(self) -> Sequence[str]:
+        return [f'--requirement={path}' for path in self._files]
+
+
+class _Installer(_Environment):
+    """The environment of uv."""
+
+    def __init__(self, progress: Progress) -> None:
+        super().__init__(INSTALLER, progress)
+
+    def _fingerprint(self) -> str:
+        return INSTALLER
+
+    def _base(self) -> str:
+        return sys.executable
+
+    def _requirements(self) -> Sequence[str]:
+        return [INSTALLER]
+
+    _options = _requirements
+    _install = _Environment._install_with_pip
+
+
 class _Latest(_Environment):
     """An environment that pip resolves, and that grows old."""
 
@@ -328,6 +422,8 @@ class _Latest(_Environment):
 
     def _pythons(self) -> tuple[str, ...]:
         return '3.11', '3.12', '3.13', '3.14'
+
+    _install = _Environment._install_with_pip
 
 
 def main() -> int:

@@ -19,7 +19,6 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import email
-import fcntl
 import gzip
 import hashlib
 import os
@@ -450,22 +449,8 @@ def differences(first: pathlib.Path, second: pathlib.Path) -> list[str]:
 
 def tools_environment() -> pathlib.Path:
     """Return a virtual environment with the tools, built when needed."""
-    path = environments.directory() / 'release'
-    stamp = path / environments.STAMP
-    requirements = ROOT / REQUIREMENTS
-    wanted = hashlib.sha256(requirements.read_bytes()).hexdigest()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path.with_suffix('.lock'), 'w') as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (stamp.exists() and (path / 'bin' / 'python').exists()
-                and stamp.read_text(encoding='ascii') == wanted):
-            shutil.rmtree(path, ignore_errors=True)
-            run(sys.executable, '-m', 'venv', path, directory=ROOT)
-            run(path / 'bin' / 'python', '-m', 'pip', 'install', '--quiet',
-                '--no-input', '--disable-pip-version-check', '--requirement',
-                requirements, directory=ROOT)
-            stamp.write_text(wanted, encoding='ascii')
-    return path
+    return environments.of_requirements(
+        'release', sys.executable, [ROOT / REQUIREMENTS]).parent.parent
 
 
 def publish(artefacts: pathlib.Path, output: pathlib.Path) -> None:

@@ -24,13 +24,10 @@ import argparse
 from collections.abc import Callable, Iterator
 import contextlib
 import dataclasses
-import fcntl
-import hashlib
 import json
 import os
 import pathlib
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -163,27 +160,9 @@ def unit_environment(python: str) -> pathlib.Path:
     if version.returncode:
         raise environments.EnvironmentFailure(
             f'{python} does not run: {version.stderr.strip()}')
-    name = f'unit-{version.stdout.strip()}'
-    path = environments.directory() / name
-    interpreter = path / 'bin' / 'python'
-    stamp = path / environments.STAMP
-    wanted = hashlib.sha256(b''.join(
-        (ROOT / name).read_bytes() for name in REQUIREMENTS)).hexdigest()
-    environments.directory().mkdir(parents=True, exist_ok=True)
-    with open(environments.directory() / f'{name}.lock', 'w') as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if (interpreter.exists() and stamp.exists()
-                and stamp.read_text(encoding='ascii') == wanted):
-            return interpreter
-        print(f'{name}: installing what the tests need', file=sys.stderr,
-              flush=True)
-        shutil.rmtree(path, ignore_errors=True)
-        _run([python, '-m', 'venv', str(path)])
-        _run([str(interpreter), '-m', 'pip', 'install', '--quiet',
-              '--no-input', '--disable-pip-version-check', '--no-compile',
-              *(f'--requirement={name}' for name in REQUIREMENTS)])
-        stamp.write_text(wanted, encoding='ascii')
-    return interpreter
+    return environments.of_requirements(
+        f'unit-{version.stdout.strip()}', python,
+        [ROOT / name for name in REQUIREMENTS])
 
 
 def _run(command: list[str]) -> str:
