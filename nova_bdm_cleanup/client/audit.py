@@ -213,7 +213,7 @@ class AuditBdm(output.BdmCommand):
         for number, found in enumerate(shown, 1):
             self.cloud.progress('causes', number)
             try:
-                cause = cause_of(found, self.auditor.down, last(
+                cause = cause_of(found, self.auditor.services, last(
                     found.server) if found.server else None)
             except errors.ApiError as exc:
                 # It only says why.
@@ -285,9 +285,11 @@ class AuditBdm(output.BdmCommand):
 
     def _report(self) -> None:
         """Report what is down, what was audited, and what was not."""
-        if self.auditor.down:
+        down = sorted(name for name, is_down in self.auditor.services.items()
+                      if is_down)
+        if down:
             self.say('DOWN, which may be the cause of findings: %s'
-                     % ', '.join(self.auditor.down))
+                     % ', '.join(down))
         for gap in self.auditor.gaps:
             self.say('INCOMPLETE: %s' % gap)
         notes = [self._scope()]

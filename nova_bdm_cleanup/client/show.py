@@ -88,10 +88,10 @@ class ShowBdm(output.BdmCommand):
         lines = [(each.action.began, each.action.name, ENDINGS[each.ending],
                   ', '.join(each.hosts), each.action.request_id)
                  for each in past]
-        down: tuple[str, ...] = ()
+        services: dict[str, bool] = {}
         # They only say why.
         with contextlib.suppress(errors.Refused, errors.Unanswered):
-            down = cloud.cinder.services_down()
+            services = cloud.cinder.services()
         with contextlib.suppress(errors.Refused, errors.Unanswered):
             lines += [(each.at, 'volume ' + each.volume_id, each.text, '',
                        each.request_id)
@@ -100,7 +100,7 @@ class ShowBdm(output.BdmCommand):
                       for each in cloud.cinder.messages(volume)]
         bad = next((p for p in past if p.ending is not Ending.SUCCESS), None)
         causes = filter(None, dict.fromkeys(
-            cause_of(i, down, bad) for i in found))
+            cause_of(i, services, bad) for i in found))
         self.last_line = ''.join('Perhaps the cause: %s. ' % cause
                                  for cause in causes)
         if lines:

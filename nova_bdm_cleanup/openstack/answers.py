@@ -106,12 +106,11 @@ def moment(record: Mapping[str, Any],
         tzinfo=datetime.timezone.utc)
 
 
-def down(services: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return the services of an answer that are down, in words.
+def services(records: Iterable[Mapping[str, Any]]) -> dict[str, bool]:
+    """Return whether each service is down, by its name and host.
 
     One that is disabled is meant to be.
     """
-    return tuple(sorted(
-        '%s on %s' % (text(record, 'binary'), text(record, 'host'))
-        for record in services if record.get('state') == 'down'
-        and record.get('status') == 'enabled'))
+    return {'%s on %s' % (text(record, 'binary'), text(record, 'host')):
+            record.get('state') == 'down'
+            and record.get('status') == 'enabled' for record in records}

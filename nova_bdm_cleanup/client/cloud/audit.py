@@ -84,8 +84,8 @@ class CloudAudit:
             cloud.nova.has_deleted)
         #: The compute hosts of this Nova, where it tells them.
         self.hosts: frozenset[str] = frozenset()
-        #: The services that are down, where the APIs tell them.
-        self.down: list[str] = []
+        #: Whether each service is down, where the APIs tell that.
+        self.services: dict[str, bool] = {}
         #: Why the result is incomplete; empty: it is complete.
         self.gaps: list[str] = []
         #: Servers, volumes claimed by them, and attachments listed.
@@ -416,7 +416,7 @@ class CloudAudit:
         if self._cinder.sees_all:
             # Without an answer, the lists are incomplete as well.
             with contextlib.suppress(errors.Unanswered, errors.Refused):
-                self.down += self._cinder.services_down()
+                self.services.update(self._cinder.services())
         try:
             hosts = self._nova.hosts()
         except errors.Forbidden:
@@ -428,7 +428,7 @@ class CloudAudit:
                              % exc)
             return
         self.hosts = hosts.known
-        self.down += hosts.down
+        self.services.update(hosts.services)
         if hosts.silent:
             self.gaps.append('the cells of these compute hosts do not '
                              'answer: %s' % ', '.join(hosts.silent))

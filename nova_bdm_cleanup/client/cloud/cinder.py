@@ -52,12 +52,12 @@ class CloudCinder(Cinder):
                                  'credentials; this needs the admin role')
         return self.sees_all
 
-    def services_down(self) -> tuple[str, ...]:
-        """Return the services of Cinder that are down, with their hosts.
+    def services(self) -> dict[str, bool]:
+        """Return whether each service is down, by its name and host.
 
         :raises Refused: without the admin role
         """
-        return answers.down(answers.records(
+        return answers.services(answers.records(
             self._api.get('/os-services'), 'services'))
 
     def messages(self, volume_id: str) -> list[Message]:

@@ -218,8 +218,8 @@ class ComputeHosts:
     """The compute hosts of a cloud."""
 
     known: frozenset[str]
-    #: The services of Nova that are down, with their hosts.
-    down: tuple[str, ...]
+    #: Whether each service of Nova is down, by its name and host.
+    services: Mapping[str, bool]
     #: Those of cells that do not answer: lists silently leave out the servers
     #: of such a cell.
     silent: tuple[str, ...]
@@ -255,7 +255,7 @@ class Nova:
                   for r in services
                   if answers.text(r, 'binary') == 'nova-compute'}
         return ComputeHosts(
-            frozenset(status), answers.down(services),
+            frozenset(status), answers.services(services),
             tuple(sorted(h for h in status if status[h] == _UNKNOWN)))
 
     def server(self, server_id: str) -> ComputeServer | None:

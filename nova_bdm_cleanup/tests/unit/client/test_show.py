@@ -60,6 +60,11 @@ class ShowBdmTest(commandcase.CommandCase):
         self.bdm('show', 'alpha')
         self.assertIn('Perhaps the cause: cinder-volume on san@a is down. ',
                       self.log.output)
+        # Its back end has another name now.
+        del self.cloud.services['cinder'][0]
+        self.bdm('show', 'alpha')
+        self.assertIn('cause: there is no cinder-volume on san@a. ',
+                      self.log.output)
 
     def test_without_permission_nothing_tells_the_cause(self) -> None:
         self.break_volume()
