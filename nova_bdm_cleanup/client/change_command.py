@@ -104,10 +104,11 @@ class ChangeCommand(output.BdmCommand):
                 'No terminal to ask on: give --yes, or --dry-run')
 
     def carry_out(self, args: argparse.Namespace, todo: Sequence[Change],
-                  known: Iterable[Result]) -> output.Rows:
+                  known: Iterable[Result], at_once: int = 0) -> output.Rows:
         """Show the changes, ask, and make them.
 
         :param known: results of the changes that are not to be made
+        :param at_once: how many to make at a time; 0: any number
         :returns: the columns and the rows of the results
         """
         results = list(known)
@@ -128,7 +129,8 @@ class ChangeCommand(output.BdmCommand):
         elif todo:
             if not args.yes:
                 self._ask('%s %s? [y/N] ' % (self.verb, count))
-            made = changes.make_all(todo, args.keep_going, self.progress)
+            made = changes.make_all(
+                todo, args.keep_going, self.progress, at_once)
             results += made.each
         self._sum_up(results, made)
         self.exit_code = (

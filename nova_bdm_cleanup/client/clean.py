@@ -24,9 +24,9 @@ _PLUGIN = {True: 'enforce', False: 'NOT SEEN', None: 'not known'}
 class CleanBdm(change_command.ChangeCommand):
     """Hard-reboot servers so that the plugin cleans them.
 
-    Shows the removals and the reconnects, asks, reboots one server after the
-    other, waits, and shows what both APIs say afterwards. Each server is
-    checked again right before its reboot, and skipped if it has changed.
+    Shows the removals and the reconnects, asks, reboots one server at a time
+    on each host, waits, and shows what both APIs say afterwards. Each server
+    is checked again right before its reboot, and skipped if it has changed.
     Servers in ERROR and stopped servers are cleaned, too; a stopped server
     runs afterwards, unless --stop-again is given.
 
@@ -82,6 +82,10 @@ class CleanBdm(change_command.ChangeCommand):
             help='Set the state of servers whose operation was interrupted to '
                  'error before, so that Nova reboots them (administrators)')
         parser.add_argument(
+            '--at-once', metavar='<number>', type=output.number, default=4,
+            help='Reboot at most this many servers at a time, and one on each '
+                 'host; 0: no limit in all (default: 4)')
+        parser.add_argument(
             '--timeout', metavar='<seconds>', type=output.number,
             default=600,
             help='How long to wait for one reboot (default: 600)')
@@ -103,7 +107,8 @@ class CleanBdm(change_command.ChangeCommand):
                 for name in args.servers]))
         columns, rows = self.carry_out(
             args, [reboot.Reboot(cloud, args.timeout, p, args.stop_again,
-                                 consent) for p in todo], known)
+                                 consent) for p in todo], known,
+            args.at_once)
         self.appendix = [commands.undo(host) for host in sorted({
             r.subject.host for *_, r in rows
             if r.status is Status.REMOVED and r.subject.host})]

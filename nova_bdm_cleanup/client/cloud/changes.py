@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several changes, one after the other, and the result of each."""
+"""Several changes, some at a time, and the result of each."""
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 import dataclasses
+import time
 from typing import Any, Callable, NamedTuple
 
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules.reasons import Code
+
+#: The seconds between two looks at what is under way.
+_POLL = 2.0
 
 
 class Status(Code):
@@ -81,6 +85,11 @@ class Results(NamedTuple):
     is_stopped: bool = False
 
 
+#: A change that is made step by step, so that several can be under way without
+#: threads: it yields while it waits, and returns its results.
+Steps = Generator[None, None, list[Result]]
+
+
 class Change(abc.ABC):
     """One change."""
 
@@ -88,13 +97,17 @@ class Change(abc.ABC):
     subjects: Sequence[Any] = ()
     #: Says how to go on where the result is not known.
     advice = ''
+    #: Only one change is made at a time in each place.
+    place: str | None = None
+    #: It may have changed something.
+    is_begun = False
 
     @abc.abstractmethod
     def check(self) -> list[Result]:
         """Look again, right before; return results if it must not be made."""
 
     @abc.abstractmethod
-    def make(self) -> list[Result]:
+    def make(self) -> Steps:
         """Make the change, and read back what came of it.
 
         :raises ApiError: after Refused, Conflict and NotFound it is
@@ -105,42 +118,69 @@ class Change(abc.ABC):
         """Return the same result for each of its findings or steps."""
         return [Result(subject, status, why) for subject in self.subjects]
 
-    def not_begun(self) -> list[Result]:
-        return self.for_all(Status.SKIPPED, 'not begun')
+    def without_end(self) -> list[Result]:
+        """Return the results of a change that has not ended."""
+        return (self.for_all(Status.UNKNOWN, 'interrupted' + self.advice)
+                if self.is_begun else
+                self.for_all(Status.SKIPPED, 'not begun'))
 
-    def run(self) -> Results:
+    def run(self) -> Steps:
         """Check, and make the change."""
-        begun = False
         try:
             results = self.check()
             if not results:
-                begun = True
-                results = self.make()
-            return Results(results)
+                self.is_begun = True
+                results = yield from self.make()
+            return results
         except (errors.Refused, errors.Conflict, errors.NotFound) as exc:
-            return Results(self.for_all(Status.FAILED, str(exc)))
+            return self.for_all(Status.FAILED, str(exc))
         except errors.ApiError as exc:
-            return Results(
-                self.for_all(Status.UNKNOWN, str(exc) + self.advice) if begun
-                else self.for_all(Status.FAILED, str(exc)))
-        except KeyboardInterrupt:
-            # The operator must still be told its result.
-            return Results(
-                self.for_all(Status.UNKNOWN, 'interrupted' + self.advice)
-                if begun else self.not_begun(), is_interrupted=True)
+            return (self.for_all(Status.UNKNOWN, str(exc) + self.advice)
+                    if self.is_begun else
+                    self.for_all(Status.FAILED, str(exc)))
 
 
 def make_all(changes: Sequence[Change], keep_going: bool,
-             progress: Callable[[str, int], None]) -> Results:
-    """Make one change after the other; stop at the first that fails."""
-    results: list[Result] = []
-    for number, change in enumerate(changes):
-        progress('done', number)
-        found, is_interrupted, _ = change.run()
-        results += found
-        if is_interrupted or not keep_going and any(r.stops for r in found):
-            others = changes[number + 1:]
-            for other in others:
-                results += other.not_begun()
-            return Results(results, is_interrupted, is_stopped=bool(others))
-    return Results(results)
+             progress: Callable[[str, int], None],
+             at_once: int = 0) -> Results:
+    """Make changes, one at a time in each place.
+
+    After a failure no other is begun, and those under way are ended.
+
+    :param at_once: how many at a time in all; 0: any number
+    """
+    left = list(changes)
+    under_way: dict[Change, Steps] = {}
+    ended: dict[Change, list[Result]] = {}
+    is_interrupted = is_stopped = False
+    begin = time.monotonic()
+    try:
+        while True:
+            places = {change.place for change in under_way}
+            is_full = is_stopped or at_once and len(under_way) >= at_once
+            new = None if is_full else next(
+                (c for c in left if c.place not in places), None)
+            if new:
+                left.remove(new)
+                under_way[new] = new.run()
+            elif not under_way:
+                break
+            progress('done %d, under way %d, seconds' % (
+                len(ended), len(under_way)), int(time.monotonic() - begin))
+            if not new:
+                time.sleep(_POLL)
+            for change in [new] if new else list(under_way):
+                try:
+                    next(under_way[change])
+                except StopIteration as end:
+                    ended[change] = end.value
+                    del under_way[change]
+                    is_stopped |= not keep_going and any(
+                        r.stops for r in end.value)
+    except KeyboardInterrupt:
+        # The operator must still be told the results.
+        is_interrupted = True
+    return Results(
+        [r for c in changes
+         for r in (ended[c] if c in ended else c.without_end())],
+        is_interrupted, is_stopped=bool(left))

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 import dataclasses
 import time
 
 from nova_bdm_cleanup.client.cloud import inspection
-from nova_bdm_cleanup.client.cloud.changes import Change, Result, Status
+from nova_bdm_cleanup.client.cloud.changes import Change, Result, Status, Steps
 from nova_bdm_cleanup.client.cloud.findings import (
     CloudFinding,
     findings_of,
@@ -26,8 +26,6 @@ _REBOOTABLE = ('ACTIVE', 'SHUTOFF', 'PAUSED', 'SUSPENDED', 'ERROR')
 #: What a reboot does with a server, besides its disks.
 _OF_SERVER = {Reason.INTERRUPTED: 'reset the state of the server',
               Reason.SERVER_IN_ERROR: 'start the server'}
-
-_POLL = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -257,6 +255,7 @@ class Reboot(Change):
                  consent: Consent = Consent()) -> None:
         self.subjects = shown.findings
         self.advice = '; see openstack bdm show %s' % shown.server.id
+        self.place = shown.server.host
         self._cloud = cloud
         self._timeout = timeout
         self.shown = shown
@@ -287,7 +286,7 @@ class Reboot(Change):
             for a in self._cloud.nova.actions(self.shown.server.id))
         return []
 
-    def make(self) -> list[Result]:
+    def make(self) -> Steps:
         server, nova = self._now.server, self._cloud.nova
         stops = self._stop_again and server.status == 'SHUTOFF'
         if self._now.resets_state:
@@ -303,10 +302,10 @@ class Reboot(Change):
                 return self.for_all(Status.SKIPPED, str(exc))
             raise
         try:
-            status = self._wait(server, 'hard reboot')
+            status = yield from self._wait(server, 'hard reboot')
             if stops and status == 'ACTIVE':
                 nova.stop(server.id)
-                status = self._wait(server, 'stop')
+                status = yield from self._wait(server, 'stop')
             after = self._preview()
             record = self._read_record()
         except (errors.Refused, errors.Conflict, errors.NotFound,
@@ -334,7 +333,8 @@ class Reboot(Change):
                 event for action in reboots
                 for event in nova.plugin_events(server.id, action)))
 
-    def _wait(self, server: ComputeServer, what: str) -> str:
+    def _wait(self, server: ComputeServer, what: str
+              ) -> Generator[None, None, str]:
         """Return the state of a server after its task has ended.
 
         :param what: the operation that ends
@@ -352,6 +352,4 @@ class Reboot(Change):
                 raise errors.Unanswered(
                     'the %s of server %s has not ended after %d s (%s)' % (
                         what, server.id, waited, now.task_state))
-            self._cloud.progress('%s of %s, seconds' % (what, server.id),
-                                 int(waited))
-            time.sleep(_POLL)
+            yield

@@ -5,15 +5,19 @@ from __future__ import annotations
 
 import pathlib
 import shutil
+import threading
+from typing import Any
 
 import fixtures
 from keystoneauth1 import exceptions as ksa_exceptions
+from nova.virt.libvirt.driver import LibvirtDriver
 
+from nova_bdm_cleanup.client.cloud import changes
 from nova_bdm_cleanup.node import credentials
 from nova_bdm_cleanup.node.hooks import requirements
 from nova_bdm_cleanup.terminal import ExitCode
-from nova_bdm_cleanup.tests.cloud import identity
-from nova_bdm_cleanup.tests.functional import commands, scenario
+from nova_bdm_cleanup.tests.cloud import fixture, identity
+from nova_bdm_cleanup.tests.functional import commands, moving, scenario
 
 #: What Nova's own cleanup, of 28 and later, leaves to the operator.
 GONE = ('gone, but not by the plugin: the host may still have the device '
@@ -113,6 +117,32 @@ class ProofTest(CleanTestCase):
         self.assertEqual(ExitCode.PARTLY, code)
         self.assertIn('the plugin did not complete it (cinder-unknown)',
                       result)
+
+
+class SeveralHostsTest(commands.CommandTestCase):
+
+    ARGUMENTS = moving.MoveTestCase.ARGUMENTS
+
+    def test_hosts_reboot_servers_at_the_same_time(self) -> None:
+        servers = [self.create_server(
+            *[scenario.BOOT_DISK] * 2, name=host, host=host)
+            for host in self.cloud.hosts]
+        both, reboot = threading.Barrier(2), LibvirtDriver.reboot
+
+        def wait(*args: Any, **kwargs: Any) -> None:
+            # Neither ends before the other one has begun.
+            both.wait(fixture.TIMEOUT)
+            reboot(*args, **kwargs)
+
+        self.useFixture(fixtures.MockPatchObject(
+            LibvirtDriver, 'reboot', wait))
+        self.useFixture(fixtures.MockPatchObject(changes, '_POLL', 0.1))
+        names = [server.id for server in servers]
+        for server in servers:
+            self.cloud.lose_attachment(server, server.volumes[0])
+        code, rows = self.bdm('clean', *names, '--yes')
+        self.assertEqual((ExitCode.OK, ['removed'] * 2),
+                         (code, [row['Result'] for row in rows]))
 
 
 class LockedServerTest(CleanTestCase):

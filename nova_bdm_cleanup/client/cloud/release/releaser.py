@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 import dataclasses
 import json
 import time
 from typing import Callable
 
 from nova_bdm_cleanup.client.cloud import findings, inspection
-from nova_bdm_cleanup.client.cloud.changes import Change, Result, Status
+from nova_bdm_cleanup.client.cloud.changes import Change, Result, Status, Steps
 from nova_bdm_cleanup.client.cloud.release.steps import (
     decide,
     ReleaseStep,
@@ -27,8 +27,6 @@ from nova_bdm_cleanup.rules import facts, spelling
 
 #: How long a detach may take.
 _LIMIT = 120.0
-
-_POLL = 2.0
 
 #: The connector keys by which back ends identify a host.
 _IDENTITIES = ('initiator', 'wwpns', 'nqn', 'ip')
@@ -239,15 +237,30 @@ class Release(Change):
         return [Result(step, Status.SKIPPED, str(again.advice),
                        again.is_settled)]
 
-    def make(self) -> list[Result]:
+    def make(self) -> Steps:
         if self._step.call is not None:
             _MAKE[self._step.call](self._releaser, self._step)
+        if self._step.call is Call.DETACH_AGAIN:
+            yield from self._wait()
         try:
             return [self._result()]
         except errors.ApiError as exc:
             raise errors.Unanswered(
                 'Cinder has accepted the request, but its result could not be '
                 'read: %s' % exc, exc.status) from exc
+
+    def _wait(self) -> Generator[None, None, None]:
+        """Wait until Nova has detached the volume."""
+        begin = time.monotonic()
+        while True:
+            volume = self._cinder.volume(self._step.volume)
+            # Nova sets it before it answers, and undoes it if it fails.
+            if volume is None or volume.status != 'detaching':
+                return
+            if time.monotonic() - begin >= _LIMIT:
+                raise errors.Unanswered('Nova has not detached the volume '
+                                        'after %d s' % _LIMIT)
+            yield
 
     def _result(self) -> Result:
         """Read back the result of the call."""
@@ -298,7 +311,7 @@ def _complete_and_delete(releaser: Releaser, step: ReleaseStep) -> None:
 
 
 def _detach_again(releaser: Releaser, step: ReleaseStep) -> None:
-    """Have Nova detach a volume once more, and wait for the end."""
+    """Ask Nova once more to detach a volume."""
     cinder = releaser.cinder
     cinder.act(step.volume, Call.ROLL_DETACHING.value)
     try:
@@ -307,16 +320,6 @@ def _detach_again(releaser: Releaser, step: ReleaseStep) -> None:
         # "Failed" would say that the volume is unchanged.
         raise errors.Unanswered('the volume is in-use again, and %s' % exc,
                                 exc.status) from exc
-    begin = time.monotonic()
-    while True:
-        volume = cinder.volume(step.volume)
-        # Nova sets it before it answers, and undoes it if it fails.
-        if volume is None or volume.status != 'detaching':
-            return
-        if time.monotonic() - begin >= _LIMIT:
-            raise errors.Unanswered('Nova has not detached the volume after '
-                                    '%d s' % _LIMIT)
-        time.sleep(_POLL)
 
 
 def _terminate(releaser: Releaser, step: ReleaseStep) -> None:

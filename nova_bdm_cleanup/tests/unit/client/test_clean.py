@@ -11,7 +11,7 @@ from unittest import mock
 
 import testscenarios
 
-from nova_bdm_cleanup.client.cloud import reboot
+from nova_bdm_cleanup.client.cloud import changes, reboot
 from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.unit import base, loopback
 from nova_bdm_cleanup.tests.unit.client import commandcase
@@ -294,6 +294,128 @@ class CleanBdmTest(CleanCase):
                          self.bdm('clean', 'alpha', '--yes'))
         self.assertIn('openstack bdm release', self.log.output)
         self.assertEqual(0, self.cloud.asked('POST'))
+
+
+class SeveralTest(CleanCase):
+    """Servers 1a and 1b on one host, 2a and 2b on another."""
+
+    NAMES = ('1a', '1b', '2a', '2b')
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.use_clock(changes, reboot)
+        for name in self.NAMES:
+            self.cloud.lose_attachment(self.cloud.attach(self.cloud.server(
+                name, **{'OS-EXT-SRV-ATTR:host': 'compute' + name[0]}),
+                'disk of ' + name))
+        #: The seconds that reboots take; 3 by default.
+        self.takes: dict[str, int] = {}
+        #: The reboots under way, with their ends.
+        self.ends: dict[str, float] = {}
+        self.failing: tuple[str, ...] = ()
+        #: Begins and ends, and when.
+        self.timeline: list[tuple[float, str]] = []
+        self.interrupted_at: float | None = None
+        self.cloud.on('POST .*/action', self.begin)
+
+    def begin(self) -> None:
+        server = self.cloud.servers[
+            self.cloud.requests[-1].path.split('/')[2]]
+        name = server['name']
+        server['OS-EXT-STS:task_state'] = 'reboot_started_hard'
+        self.ends[name] = self.time + self.takes.get(name, 3)
+        self.timeline.append((self.time, 'begin ' + name))
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        if self.time == self.interrupted_at:
+            raise KeyboardInterrupt
+        for name in [n for n in self.ends if self.ends[n] <= self.time]:
+            server = loopback.uid(name)
+            del self.ends[name]
+            self.cloud.servers[server]['OS-EXT-STS:task_state'] = None
+            if name not in self.failing:
+                self.cloud.clean_up(server)
+            self.timeline.append((self.time, 'end ' + name))
+
+    def assert_cleaned(self, code: int, *results: str,
+                       options: Sequence[str] = ()) -> None:
+        """Clean the servers; compare the first words of the results."""
+        found, rows = self.bdm('clean', *self.NAMES, '--yes', *options)
+        self.assertEqual((code, list(zip(self.NAMES, results))), (
+            found, [(r['Server Name'], r['Result'].partition(';')[0])
+                    for r in rows]))
+
+    def test_one_server_at_a_time_on_each_host(self) -> None:
+        self.takes = {'2a': 1}
+        self.assert_cleaned(ExitCode.OK, *['removed'] * 4)
+        self.assertEqual([
+            (0, 'begin 1a'), (0, 'begin 2a'), (2, 'end 2a'),
+            (2, 'begin 2b'), (4, 'end 1a'), (4, 'begin 1b'),
+            (6, 'end 2b'), (8, 'end 1b')], self.timeline)
+
+    def test_at_once_bounds_them_in_all(self) -> None:
+        for number, seconds in (('1', 16), ('0', 8)):
+            self.assert_cleaned(ExitCode.OK, *['removed'] * 4,
+                                options=('--at-once', number))
+            self.assertEqual(seconds, self.time)
+            for name in self.NAMES:
+                self.cloud.lose_attachment(self.cloud.attach(
+                    loopback.uid(name), 'disk of ' + name))
+            self.time = 0.0
+
+    def test_time_limit_is_that_of_each_server(self) -> None:
+        self.assert_cleaned(ExitCode.OK, *['removed'] * 4,
+                            options=('--timeout', '4'))
+
+    def test_failure_lets_the_others_end(self) -> None:
+        self.failing, self.takes = ('1a',), {'1a': 1, '2a': 9}
+        self.assert_cleaned(
+            ExitCode.PARTLY, 'failed: it is still there (volume-available)',
+            'skipped: not begun', 'removed', 'skipped: not begun')
+        self.assertEqual(2, self.cloud.asked('POST'))
+        self.assertIn('1 failed, 2 skipped, 1 removed; stopped at the '
+                      'failure', self.log.output)
+
+    def test_interrupt_with_two_under_way(self) -> None:
+        self.takes, self.interrupted_at = {'1a': 1, '2a': 9}, 4
+        self.assert_cleaned(
+            ExitCode.INTERRUPTED, 'removed', 'unknown: interrupted',
+            'unknown: interrupted', 'skipped: not begun')
+        self.assertEqual(3, self.cloud.asked('POST'))
+        self.assertIn('interrupted: 1 removed, 2 unknown, 1 skipped',
+                      self.log.output)
+
+    def test_interrupt_in_the_look_at_the_second(self) -> None:
+        look = reboot.preview
+
+        def interrupt(*args: Any, **values: Any) -> reboot.RebootPreview:
+            if self.timeline:
+                raise KeyboardInterrupt
+            return look(*args, **values)
+
+        with mock.patch.object(reboot, 'preview', interrupt):
+            self.assert_cleaned(
+                ExitCode.INTERRUPTED, 'unknown: interrupted',
+                *['skipped: not begun'] * 3)
+
+    def test_server_that_changes_before_its_own_reboot(self) -> None:
+        end = self.cloud.clean_up
+
+        def change(server: str) -> None:
+            end(server)
+            if server == loopback.uid('1a'):
+                self.cloud.servers[loopback.uid('1b')]['status'] = 'PAUSED'
+
+        with mock.patch.object(self.cloud, 'clean_up', change):
+            self.assert_cleaned(
+                ExitCode.PARTLY, 'removed', 'skipped: the server is PAUSED '
+                'now, and its memory would be lost', 'removed', 'removed')
+
+    def test_member_is_not_shown_the_hosts(self) -> None:
+        code, _ = self.bdm('clean', *self.NAMES, '--yes', user='member')
+        self.assertEqual(ExitCode.OK, code)
+        self.assertEqual(16, self.time)
 
 
 class ProofTest(CleanCase):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -38,6 +39,20 @@ class CloudCase(base.TestCase):
         self.other = self.cloud.attach(self.beta, 'other')
         self.server = self.useFixture(LoopbackServer(self.cloud))
         self.budget = Budget()
+
+    def use_clock(self, *modules: Any) -> None:
+        """Have the modules wait without any time passing.
+
+        Their time is ``self.time``; :meth:`sleep` changes it.
+        """
+        self.time = 0.0
+        clock = SimpleNamespace(monotonic=lambda: self.time,
+                                sleep=self.sleep)
+        for module in modules:
+            self.useFixture(fixtures.MockPatchObject(module, 'time', clock))
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
 
     def client(self, user: str = 'admin') -> Client:
         """Return the client as OpenStackClient passes it."""

@@ -4,14 +4,11 @@
 from __future__ import annotations
 
 import datetime
-from types import SimpleNamespace
+import re
 from typing import Any
 
-import fixtures
-
-from nova_bdm_cleanup.client.cloud import reboot
+from nova_bdm_cleanup.client.cloud import changes, reboot
 from nova_bdm_cleanup.client.cloud.inspection import Cloud
-from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules.reasons import Reason, Remedy
 from nova_bdm_cleanup.tests.unit import loopback
 from nova_bdm_cleanup.tests.unit.client.cloud import base
@@ -23,19 +20,13 @@ class RebootCase(base.CloudCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.time = 0.0
-        self.useFixture(fixtures.MockPatchObject(
-            reboot, 'time', SimpleNamespace(
-                monotonic=lambda: self.time, sleep=self.sleep)))
+        self.use_clock(changes, reboot)
         self.cloud.lose_attachment(self.disk)
 
     def seen(self) -> Cloud:
         cloud = self.seen_by()
         cloud.cinder.prove_admin()
         return cloud
-
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
 
     def look(self, **fields: Any) -> reboot.RebootPreview:
         self.cloud.servers[self.alpha].update(fields)
@@ -162,6 +153,10 @@ class LookTest(RebootCase):
 
 class RunTest(RebootCase):
 
+    def run_change(self, change: reboot.Reboot) -> list[str]:
+        return [str(r) for r in changes.make_all(
+            [change], False, lambda *told: self.told.append(told)).each]
+
     def run_reboot(self, *states: str | None, timeout: float = 600) -> Any:
         """Reboot, with these task states meanwhile."""
         cloud = self.seen()
@@ -178,15 +173,13 @@ class RunTest(RebootCase):
                 left.pop(0) if left else None)
 
         self.cloud.on('POST .*/action', begin)
-        return [str(r) for r in reboot.Reboot(
-            cloud, timeout, plan, False).make()]
+        return self.run_change(reboot.Reboot(cloud, timeout, plan, False))
 
     def test_command_waits_until_the_reboot_ends(self) -> None:
         self.assertEqual(['removed'], self.run_reboot(
             'reboot_pending_hard', 'reboot_started_hard', None))
         self.assertEqual(
-            [('hard reboot of %s, seconds' % self.alpha, 0)],
-            self.told[:1])
+            [('done 0, under way 1, seconds', 0)] * 2, self.told)
         self.assertEqual(1, self.cloud.asked('POST'))
 
     def test_state_is_reset_right_before_the_reboot(self) -> None:
@@ -194,7 +187,6 @@ class RunTest(RebootCase):
         cloud = self.seen()
         plan = reboot.preview(cloud, self.alpha, consent=RESET)
         change = reboot.Reboot(cloud, 600, plan, False, consent=RESET)
-        self.assertEqual([], change.check())
 
         def begin() -> None:
             if 'reboot' in self.cloud.requests[-1].body:
@@ -202,8 +194,7 @@ class RunTest(RebootCase):
                 self.cloud.servers[self.alpha]['status'] = 'ACTIVE'
 
         self.cloud.on('POST .*/action', begin)
-        self.assertEqual(['done', 'removed'],
-                         [str(r) for r in change.make()])
+        self.assertEqual(['done', 'removed'], self.run_change(change))
         self.assertEqual(
             [{'os-resetState': {'state': 'error'}},
              {'reboot': {'type': 'HARD'}}],
@@ -215,19 +206,17 @@ class RunTest(RebootCase):
         cloud = self.seen()
         plan = reboot.preview(cloud, self.alpha, consent=RESET)
         change = reboot.Reboot(cloud, 600, plan, False, consent=RESET)
-        self.assertEqual([], change.check())
         self.cloud.on('POST .*/action', lambda: (
             409, {'conflictingRequest': {'message': 'too late'}})
             if 'reboot' in self.cloud.requests[-1].body else None)
-        exc = self.assertRaises(errors.Unanswered, change.make)
-        self.assertIn('the state of the server is error now', str(exc))
+        self.assertIn('unknown: the state of the server is error now',
+                      self.run_change(change)[0])
 
     def test_reboot_that_does_not_end_is_unanswered(self) -> None:
-        exc = self.assertRaises(
-            errors.Unanswered, self.run_reboot,
+        [result] = self.run_reboot(
             *['reboot_started_hard'] * 20, timeout=10)
-        self.assertIn('has not ended after 10 s (reboot_started_hard)',
-                      str(exc))
+        self.assertIn('unknown: the hard reboot of server %s has not ended '
+                      'after 10 s (reboot_started_hard)' % self.alpha, result)
         self.assertEqual(10.0, self.time)
 
     def test_server_lost_after_the_reboot_is_unanswered(self) -> None:
@@ -254,10 +243,15 @@ class RunTest(RebootCase):
                  '403 (Policy)'), (lose, 'is gone')):
             self.cloud.calm()
             self.cloud.on('POST .*/action', answer)
-            exc = self.assertRaises(errors.Unanswered, reboot.Reboot(
-                cloud, 600, plan, True).make)
-            self.assertIn(words, str(exc))
-        self.cloud.calm()
-        # Here it was certainly not done.
-        self.assertRaises(errors.NotFound, reboot.Reboot(
-            cloud, 600, plan, True).make)
+            self.cloud.servers[self.alpha]['status'] = 'SHUTOFF'
+            [result] = self.run_change(reboot.Reboot(cloud, 600, plan, True))
+            self.assertRegex(result, '^unknown: .*' + re.escape(words))
+
+    def test_reboot_of_a_server_that_is_gone_has_failed(self) -> None:
+        """Report a failure: it was certainly not done."""
+        cloud = self.seen()
+        change = reboot.Reboot(cloud, 600, self.look(), True)
+        self.cloud.on('POST .*/action',
+                      lambda: self.cloud.lose_server(self.alpha))
+        [result] = self.run_change(change)
+        self.assertIn('failed: ', result)

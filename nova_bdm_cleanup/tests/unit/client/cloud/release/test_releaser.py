@@ -7,10 +7,7 @@ import datetime
 import functools
 import json
 import os
-from types import SimpleNamespace
 from typing import Any, Callable
-
-import fixtures
 
 from nova_bdm_cleanup.client.cloud import changes
 from nova_bdm_cleanup.client.cloud.audit import CloudAudit, Scope
@@ -45,8 +42,12 @@ class ReleaserCase(base.CloudCase):
         releaser.check()
         steps = releaser.plan(targets)
         meanwhile()
+        return self.make(releaser, *(s for s in steps if s.call))
+
+    def make(self, releaser: releasing.Releaser,
+             *steps: ReleaseStep) -> list[tuple[bool, str]]:
         results = changes.make_all(
-            [releasing.Release(releaser, s) for s in steps if s.call], True,
+            [releasing.Release(releaser, s) for s in steps], True,
             lambda what, count: None)
         return [(r.is_well, str(r)) for r in results.each]
 
@@ -419,15 +420,9 @@ class DetachTest(ReleaserCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.time = 0.0
-        self.useFixture(fixtures.MockPatchObject(
-            releasing, 'time', SimpleNamespace(
-                monotonic=lambda: self.time, sleep=self.sleep)))
+        self.use_clock(changes, releasing)
         self.cloud.fail_detach(self.alpha, self.disk)
         self.record = loopback.uid('attachment of disk')
-
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
 
     def detach(self, go_on: Callable[[], object] = lambda: None,
                answer: Any = None) -> tuple[bool, str]:
@@ -548,9 +543,9 @@ class TerminateTest(ReleaserCase):
             Connector({'host': 'compute1'}))
         releaser.check()
         [step] = releaser.plan([Target(self.volume)])
-        [result] = releasing.Release(releaser, step).make()
+        [(done, _)] = self.make(releaser, step)
         self.assertEqual((True, ['os-force_detach'], 'available'),
-                         (result.is_well, self.calls, self.status()))
+                         (done, self.calls, self.status()))
 
     def test_uncertain_call_leaves_the_volume_attaching(self) -> None:
         """Leave it attaching: a server that got it now could lose it."""
