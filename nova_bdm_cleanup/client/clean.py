@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import argparse
+import collections
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+import statistics
 from typing import Any
 
 from nova_bdm_cleanup import terminal
@@ -134,6 +137,9 @@ class CleanBdm(change_command.ChangeCommand):
               ', '.join(p.server.name for p in previews
                         if p.server.status == 'SHUTOFF'))
              for host, previews in hosts.items()]) + '\n')
+        how_long = len(todo) > 1 and _how_long(todo, args.at_once)
+        if how_long:
+            self.say(how_long)
 
     def sentences(self, row: Mapping[str, Any]) -> Iterator[str]:
         yield '%s, host %s' % (row['Server'], row['Host'] or '-')
@@ -236,6 +242,23 @@ class CleanBdm(change_command.ChangeCommand):
         if plan.loses_memory:
             self.say('WARNING: server %s is %s: a hard reboot loses the '
                      'memory of its guest' % (server.id, server.status))
+
+
+def _how_long(todo: Sequence[reboot.Reboot], at_once: int) -> str:
+    """Say how long the reboots will take; empty: this is not known."""
+    known = [t for t in (c.recently_took() for c in todo) if t is not None]
+    if not known:
+        return ''
+    each = max(1, round(statistics.median(known)))
+    hosts = collections.Counter(change.place for change in todo)
+    width = min(at_once or len(hosts), len(hosts))
+    turns = max(*hosts.values(), math.ceil(len(todo) / width))
+    pace = ', one at a time' if width == 1 else (
+        ' on %d hosts, one at a time on each%s' % (
+            len(hosts), ' and %d in all' % width if width < len(hosts)
+            else ''))
+    return '%d servers%s; recent reboots took %d s: about %d s in all' % (
+        len(todo), pace, each, turns * each)
 
 
 def _refused(now: reboot.RebootPreview,

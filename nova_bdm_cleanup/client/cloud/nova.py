@@ -180,8 +180,19 @@ class InstanceAction:
     #: When it began.
     began: str
     began_at: datetime.datetime | None = None
+    #: When an event of it began or ended last.
+    changed_at: datetime.datetime | None = None
     #: Nova says that it failed; one that did not end is not one of them.
     has_failed: bool = False
+
+    @property
+    def took(self) -> float | None:
+        """Return the seconds it took; None: it has failed, or Nova does not
+        tell.
+        """
+        return (self.changed_at - self.began_at).total_seconds() if (
+            self.began_at and self.changed_at and not self.has_failed
+        ) else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -417,7 +428,7 @@ class Nova:
             answers.optional_text(r, 'user_id'),
             (answers.optional_text(r, 'start_time') or '-').replace(
                 'T', ' ')[:19],
-            answers.moment(r, 'start_time'),
+            answers.moment(r, 'start_time'), answers.moment(r, 'updated_at'),
             answers.optional_text(r, 'message') == 'Error')
             for r in answers.records(body, 'instanceActions')]
 

@@ -286,6 +286,14 @@ class Reboot(Change):
             for a in self._cloud.nova.actions(self.shown.server.id))
         return []
 
+    def recently_took(self) -> float | None:
+        """Return the seconds of the last reboot; None: they are not known."""
+        # The last action of an interrupted server has not ended.
+        return None if self.shown.resets_state else next((
+            action.took for action
+            in self._cloud.nova.actions(self.shown.server.id)
+            if action.name == 'reboot' and action.took is not None), None)
+
     def make(self) -> Steps:
         server, nova = self._now.server, self._cloud.nova
         stops = self._stop_again and server.status == 'SHUTOFF'

@@ -418,6 +418,92 @@ class SeveralTest(CleanCase):
         self.assertEqual(16, self.time)
 
 
+class HowLongTest(CleanCase):
+    """How long it will take, as said before the question."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.cloud.plugin_hosts.append('compute3')
+        self.names: list[str] = []
+
+    def broken(self, host: str, *took: float | None) -> str:
+        """Create a server to clean.
+
+        :param took: the seconds of its reboots, the last first; None: failed
+        """
+        name = 'server-%d' % len(self.names)
+        self.names.append(name)
+        server = self.cloud.server(name, **{'OS-EXT-SRV-ATTR:host': host})
+        self.cloud.lose_attachment(self.cloud.attach(server, 'of ' + name))
+        for seconds in reversed(took):
+            self.cloud.record(server, 'reboot')
+            self.cloud.actions[server][0].update({
+                'message': 'Error' if seconds is None else None,
+                'updated_at': loopback._stamp(
+                    -datetime.timedelta(seconds=seconds or 900))})
+        return server
+
+    def said(self, *options: str, user: str = 'admin') -> list[str]:
+        """Return the lines that say how long the reboots take."""
+        self.cloud.requests.clear()
+        code, _ = self.bdm('clean', *self.names, '--dry-run', *options,
+                           user=user)
+        self.assertEqual(ExitCode.FINDINGS, code)
+        return [line for line in self.stderr.getvalue().splitlines()
+                if 'took' in line]
+
+    def test_ten_servers_on_two_hosts(self) -> None:
+        for number in range(10):
+            self.broken('compute%d' % (1 + number % 2), *(
+                (), (4.2, 900), (None, 3.1), (90,))[number % 4])
+        self.assertEqual(
+            ['10 servers on 2 hosts, one at a time on each; recent reboots '
+             'took 4 s: about 20 s in all'], self.said())
+        self.assertEqual(10, sum(
+            r.path.endswith('/os-instance-actions')
+            and r.headers['OpenStack-API-Version'] == 'compute 2.89'
+            for r in self.cloud.requests))
+
+    def test_bound_in_all(self) -> None:
+        for number in range(1, 4):
+            self.broken('compute%d' % number, 0.2)
+        self.assertEqual(
+            ['3 servers on 3 hosts, one at a time on each and 2 in all; '
+             'recent reboots took 1 s: about 2 s in all'],
+            self.said('--at-once', '2'))
+        self.assertEqual(
+            ['3 servers, one at a time; recent reboots took 1 s: about 3 s in '
+             'all'], self.said('--at-once', '1'))
+        for bound in ('3', '0'):
+            self.assertEqual(
+                ['3 servers on 3 hosts, one at a time on each; recent reboots '
+                 'took 1 s: about 1 s in all'], self.said('--at-once', bound))
+
+    def test_member_is_not_shown_the_hosts(self) -> None:
+        for host in ('compute1', 'compute2'):
+            self.broken(host, 7)
+        self.assertEqual(
+            ['2 servers, one at a time; recent reboots took 7 s: about 14 s '
+             'in all'], self.said(user='member'))
+
+    def test_nothing_is_said_where_it_is_not_known(self) -> None:
+        self.broken('compute1')
+        self.broken('compute1', None)
+        self.assertEqual([], self.said())
+
+    def test_interrupted_reboot_does_not_count(self) -> None:
+        for _ in range(2):
+            server = self.broken('compute1', 1)
+            self.cloud.servers[server]['OS-EXT-STS:task_state'] = 'rebooting'
+            self.cloud.reboot_events[server] = [
+                'bdm_cleanup interrupted rebooting']
+        self.assertEqual([], self.said('--reset-state'))
+
+    def test_nothing_is_said_of_one_server(self) -> None:
+        self.broken('compute1', 5)
+        self.assertEqual([], self.said())
+
+
 class ProofTest(CleanCase):
     """Only an event of the plugin shows that it has removed something."""
 
