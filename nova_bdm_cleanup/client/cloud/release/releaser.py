@@ -240,14 +240,14 @@ class Release(Change):
     def make(self) -> Steps:
         if self._step.call is not None:
             _MAKE[self._step.call](self._releaser, self._step)
-        if self._step.call is Call.DETACH_AGAIN:
-            yield from self._wait()
         try:
+            if self._step.call is Call.DETACH_AGAIN:
+                yield from self._wait()
             return [self._result()]
         except errors.ApiError as exc:
             raise errors.Unanswered(
-                'Cinder has accepted the request, but its result could not be '
-                'read: %s' % exc, exc.status) from exc
+                'the request was accepted, but its result is not known: %s'
+                % exc, exc.status) from exc
 
     def _wait(self) -> Generator[None, None, None]:
         """Wait until Nova has detached the volume."""
