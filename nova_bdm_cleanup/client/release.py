@@ -81,6 +81,12 @@ class ReleaseBdm(change_command.ChangeCommand):
             help='Confirm that this Nova and this Cinder belong together. '
                  'Needed only if no server has a volume; not accepted if Nova '
                  'names volumes and Cinder knows none of them')
+        parser.add_argument(
+            '--gone-host', metavar='<host>', action='append', default=[],
+            help='Confirm that this host is gone for good, and that no other '
+                 'Nova has its servers; may be repeated. Needed only for '
+                 'servers that Nova never knew, or has purged, and not '
+                 'accepted for a compute host of this Nova')
         return parser
 
     def take_action(self, args: argparse.Namespace) -> output.Rows:
@@ -97,7 +103,8 @@ class ReleaseBdm(change_command.ChangeCommand):
         plan = [i for i in self.read_plan(args)
                 if i.remedy is Remedy.RELEASE]
         cloud = self.connect(args)
-        releaser = Releaser(cloud, connector, args.same_cloud)
+        releaser = Releaser(cloud, connector, args.same_cloud,
+                            args.gone_host)
         releaser.check()
         if args.orphans or args.server:
             plan = self._find(cloud, args.server)
@@ -142,11 +149,10 @@ class ReleaseBdm(change_command.ChangeCommand):
         """Drop steps for other Novas' servers, which look like orphans."""
         left = sum(s.needs_look for s in steps)
         if left:
-            self.say('%s skipped: another Nova may have the servers. Their '
-                     'host is no compute host of this Nova, or Nova never '
-                     'knew them, or has purged them. Look at them first: '
-                     'openstack bdm audit --all-projects --long --reason '
-                     'server-gone' % (
+            self.say('%s skipped: another Nova may have the servers. Nova '
+                     'never knew them, or has purged them. Look at them '
+                     'first: openstack bdm audit --all-projects --long '
+                     '--reason server-gone' % (
                          '1 attachment was' if left == 1
                          else '%d attachments were' % left))
         return tuple(s for s in steps if not s.needs_look)

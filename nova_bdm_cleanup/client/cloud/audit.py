@@ -335,9 +335,9 @@ class CloudAudit:
             is_deleted = self._cinder.sees_all and self._has_deleted(
                 attachment.server_id or '')
         host = volume.host_of(attachment.id) if volume else None
-        return Holder(
-            None, is_deleted, host if host is not None
-            and not spelling.is_among(host, self.hosts) else None)
+        is_known = host is None or spelling.is_among(host, self.hosts)
+        return Holder(None, is_deleted,
+                      None if is_deleted or is_known else host)
 
     def _held(self, volume: Volume, attachments: tuple[Attachment, ...],
               holders: Mapping[str, Holder]) -> HeldVolume:

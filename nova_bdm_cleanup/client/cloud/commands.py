@@ -127,6 +127,12 @@ def release_with_connector(target: str, host: str | None,
             target, bounds(policy)))
 
 
+def release_of_gone_host(target: str, host: str, policy: Policy) -> str:
+    return ('if the host is gone for good, and no other Nova has the server: '
+            'openstack bdm release --gone-host %s %s%s' % (
+                shlex.quote(host), target, bounds(policy)))
+
+
 def release_without_host(target: str, policy: Policy) -> str:
     return ('if no host ever had it: openstack bdm release --connector none '
             '%s%s' % (target, bounds(policy)))

@@ -69,8 +69,7 @@ class HeldAttachment(HeldVolume):
     @property
     def needs_look(self) -> bool:
         return (self.attachment.server_id is not None and self.server is None
-                and (self.holder.elsewhere is not None
-                     or not self.holder.is_deleted))
+                and not self.holder.is_deleted)
 
     @property
     def server_has_mapping(self) -> bool:
@@ -178,12 +177,15 @@ HELD_ATTACHMENTS: Table[Row[HeldAttachment, Ruling]] = Table(
         'volume'),
 
     # Where several regions share a Cinder, each has its own Nova.
-    row('names a server that does not exist, and an attachment of that server '
-        'is ``attached`` on a host that is no compute host of this Nova',
+    row('names a server that Nova never knew, or has purged, and an '
+        'attachment of that server is ``attached`` on a host that is no '
+        'compute host of this Nova, and that ``--gone-host`` does not name',
         lambda a: a.holder.elsewhere,
         'host {it.holder.elsewhere} is no compute host of this Nova, and has '
         'a volume of server {it.attachment.server_id}: another Nova that uses '
-        'the same Cinder may have the server'),
+        'the same Cinder may have the server',
+        commands=lambda a: (commands.release_of_gone_host(
+            a.attachment.id, a.holder.elsewhere or '', a.policy),)),
 
     # Nova reserves the volumes of a server before the server exists.
     row('names a server that does not exist, is not ``attached``, and its '

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Collection, Generator, Iterable
 import dataclasses
 import json
 import time
@@ -45,18 +45,22 @@ class Releaser:
 
     :param is_same_cloud: the operator says that Nova and Cinder belong
         together
+    :param gone_hosts: the operator says that these hosts are gone, and that
+        no other Nova has their servers
     """
 
     def __init__(self, cloud: inspection.Cloud, connector: Connector,
-                 is_same_cloud: bool = False) -> None:
+                 is_same_cloud: bool = False,
+                 gone_hosts: Collection[str] = ()) -> None:
         self._cloud = cloud
         self.nova = cloud.nova
         self.cinder = cloud.cinder
         self._connector = connector
         self._is_same_cloud = is_same_cloud
+        self._gone_hosts = gone_hosts
         #: The servers with a mapping of a volume, as of the last scan.
         self._mapped_by: dict[str, set[str]] = {}
-        #: The compute hosts of this Nova.
+        #: The compute hosts of this Nova, and those that are gone.
         self._hosts: frozenset[str] = frozenset()
         #: The servers that Nova does not know.
         self._gone: dict[str, Holder] = {}
@@ -64,6 +68,7 @@ class Releaser:
     def check(self) -> None:
         """Check that a server is gone if Nova does not know it.
 
+        :raises BadInput: when a host that is gone is a compute host
         :raises Refused: when it is not
         """
         self.cinder.prove_admin(is_needed=True)
@@ -72,7 +77,11 @@ class Releaser:
             raise errors.Refused(
                 'the cells of these compute hosts do not answer, so no '
                 'server is known to be gone: %s' % ', '.join(hosts.silent))
-        self._hosts = hosts.known
+        for host in self._gone_hosts:
+            if spelling.is_among(host, hosts.known):
+                raise errors.BadInput(
+                    '--gone-host %s: it is a compute host of this Nova' % host)
+        self._hosts = hosts.known.union(self._gone_hosts)
         self._check_same_cloud()
 
     def _check_same_cloud(self) -> None:
@@ -191,6 +200,8 @@ class Releaser:
 
     def _gone_holder(self, server_id: str) -> Holder:
         """Return the facts about a server that Nova does not know."""
+        if self.nova.has_deleted(server_id):
+            return Holder(None, is_deleted=True)
         volumes, attachments, _ = self.cinder.look(
             server_id, (), closely=True)
         elsewhere = None
@@ -200,7 +211,7 @@ class Releaser:
             if (host and attachment.server_id == server_id
                     and not spelling.is_among(host, self._hosts)):
                 elsewhere = host
-        return Holder(None, self.nova.has_deleted(server_id), elsewhere)
+        return Holder(None, elsewhere=elsewhere)
 
 
 class Release(Change):

@@ -91,7 +91,7 @@ class Holder:
     #: This Nova says that it has deleted it.
     is_deleted: bool = False
     #: A host that has a volume of it and is not a compute host of this Nova,
-    #: where this Nova does not know the server.
+    #: where this Nova never knew the server, or has purged it.
     elsewhere: str | None = None
     #: What an audit finds about it.
     findings: tuple[CloudFinding, ...] = ()

@@ -60,8 +60,9 @@ class ReleaseBdmTest(commandcase.CommandCase):
     def test_orphans_of_another_nova_are_skipped(self) -> None:
         self.break_volume()
         mine, theirs = self.orphan('one'), self.orphan('two')
-        self.cloud.attachments[loopback.uid('attachment of two')][
-            'host'] = 'elsewhere'
+        attachment = loopback.uid('attachment of two')
+        self.cloud.attachments[attachment]['host'] = 'elsewhere'
+        del self.cloud.deleted[self.cloud.attachments[attachment]['instance']]
         code, (row,) = self.bdm('release', '--orphans', '--yes')
         self.assertEqual((ExitCode.OK, mine), (code, row['Volume']))
         self.assertIn('1 attachment was skipped', self.stderr.getvalue())
@@ -71,6 +72,9 @@ class ReleaseBdmTest(commandcase.CommandCase):
         code, (row,) = self.bdm('release', theirs, '--yes')
         self.assertEqual((ExitCode.REFUSED, 'refused'), (code, row['Result']))
         self.assertIn('elsewhere', row['Explanation'])
+        code, (row,) = self.bdm('release', theirs, '--yes', '--gone-host',
+                                'elsewhere')
+        self.assertEqual(ExitCode.OK, code, row)
 
     def test_orphans_unknown_to_nova_are_skipped(self) -> None:
         """Take them for gone only if they are named."""

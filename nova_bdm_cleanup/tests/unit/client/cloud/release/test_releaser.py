@@ -28,8 +28,8 @@ class ReleaserCase(base.CloudCase):
 
     def releaser(self, user: str = 'admin',
                  connector: Connector = NOT_GIVEN,
-                 is_same_cloud: bool = False) -> releasing.Releaser:
-        return releasing.Releaser(self.seen_by(user), connector, is_same_cloud)
+                 **confirmed: Any) -> releasing.Releaser:
+        return releasing.Releaser(self.seen_by(user), connector, **confirmed)
 
     def release(self, *targets: Target, connector: Connector = NOT_GIVEN,
                 meanwhile: Callable[[], object] = lambda: None
@@ -153,6 +153,20 @@ class SecondNovaTest(ReleaserCase):
         # Requested once, by the first check.
         self.assertEqual(1, self.cloud.asked('os-services'))
 
+    def test_host_that_is_gone_has_no_server_of_another_nova(self) -> None:
+        volume = self.cloud.volume('data', 'in-use')
+        self.cloud.attachment('data', loopback.uid('gone'), volume,
+                              host='elsewhere')
+        self.assertIn('release --gone-host elsewhere ' + loopback.uid('data'),
+                      str(self.steps(volume)[0].advice))
+        releaser = self.releaser(gone_hosts=['elsewhere'])
+        releaser.check()
+        step, = releaser.plan([Target(volume)])
+        self.assertEqual((Call.DELETE, True), (step.call, step.needs_look))
+        error = self.assertRaises(
+            errors.BadInput, self.releaser(gone_hosts=['compute1']).check)
+        self.assertIn('--gone-host compute1', str(error))
+
     def test_only_a_deleted_server_needs_no_look(self) -> None:
         """Check it also for an attachment without a host."""
         volume = self.orphan()
@@ -160,6 +174,11 @@ class SecondNovaTest(ReleaserCase):
         for change, needs_look, words in (
                 (lambda: None, False, 'Nova has deleted server'),
                 (lambda: record.update(host=None), False,
+                 'Nova has deleted server'),
+                # It may have been taken down since.
+                (lambda: record.update(host='elsewhere'), False,
+                 'Nova has deleted server'),
+                (lambda: record.update(host='compute1'), False,
                  'Nova has deleted server'),
                 (lambda: self.cloud.deleted[record['instance']].update(
                     status='ACTIVE'), True,
@@ -354,8 +373,8 @@ class ActTest(ReleaserCase):
         for change, done, words in (
                 (lambda: volume.update(status='maintenance'), False,
                  'skipped: a volume that is maintenance'),
-                (lambda: record.update(host='elsewhere'), False,
-                 'skipped: host elsewhere'),
+                (self.cloud.deleted.clear, False,
+                 'skipped: Nova never knew server'),
                 (lambda: self.cloud.on('GET .*/volumes/%s$' % self.volume,
                                        lambda: wire.page(503)),
                  False, 'failed: '),

@@ -372,7 +372,7 @@ def facts(attachments: tuple[Attachment, ...], status: str = 'in-use',
     """Return the facts for the tables; only server "alive" exists."""
     holders = dict.fromkeys(
         (a.server_id for a in attachments if a.server_id), Holder(
-            is_deleted=True, elsewhere=elsewhere))
+            is_deleted=not elsewhere, elsewhere=elsewhere))
     if 'alive' in holders:
         holders['alive'] = Holder(
             alive, findings=findings,
