@@ -166,7 +166,7 @@ def claimed_since(plan: Plan, claims: Claims) -> Plan:
     """
     return Plan(tuple(
         dataclasses.replace(finding, address=_words_of(AddressFacts(
-            claims.others[finding.bdm.uuid], may_be_connected=False)))
+            claims.others[finding.bdm.uuid])))
         if finding.bdm is not None and finding.bdm.uuid in claims.others
         else finding for finding in plan.findings))
 

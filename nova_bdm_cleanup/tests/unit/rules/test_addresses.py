@@ -260,6 +260,16 @@ class TwiceTest(base.TestCase):
                       {'volume_id': 'volume-2'}):
             self.assertEqual([], self.given(*self.pair(), **other))
 
+    def test_mapping_of_another_address_is_no_rival(self):
+        pair = [make.bdm(uuid=uuid, addresses=make.addresses(uuid))
+                for uuid in ('1', '2')]
+        claims = Claims({b.uuid: (Claim(
+            Claimant.OWN_ROW, make.SERVER, b.volume_id, b.attachment_id),)
+            for b in pair})
+        self.assertEqual(['', ''], [
+            f.address for f in addresses.without_cinder(
+                pair, claims, Reason.TIMED_OUT).findings])
+
 
 class ClaimedSinceTest(base.TestCase):
     """A later question about the disks that Cinder does not connect."""
@@ -320,10 +330,11 @@ class WithoutCinderTest(base.TestCase):
 class ReconnectTest(base.TestCase):
     """The addresses of disks that are reconnected, and of others."""
 
-    def look(self, *others):
+    def look(self, *others, status='', claimant=Claimant.OWN_ROW):
         """Return the plan where two mappings name one address.
 
         :param others: more attachments of the first volume
+        :param status: that of the first volume
         """
         both = make.addresses('volume-1')
         half = make.bdm(attachment_id='unknown')
@@ -333,11 +344,11 @@ class ReconnectTest(base.TestCase):
         own = make.attachment(id='attachment-2', volume_id='volume-2',
                               addresses=both)
         seen = make.snapshot(
-            [half, whole], [make.volume(status='reserved' if others
-                                        else 'in-use'),
+            [half, whole], [make.volume(status=status or (
+                'reserved' if others else 'in-use')),
                             make.volume(id='volume-2')], [own, *others])
         return applied(seen, others={
-            a.uuid: (Claim(Claimant.OWN_ROW, make.SERVER, b.volume_id,
+            a.uuid: (Claim(claimant, make.SERVER, b.volume_id,
                            b.attachment_id),)
             for a, b in ((half, whole), (whole, half))})
 
@@ -352,3 +363,14 @@ class ReconnectTest(base.TestCase):
 
     def test_mapping_that_stays_as_it_is_claims_its_address(self):
         self.assertTrue(all(f.address for f in self.look().findings))
+
+    def test_mapping_that_is_removed_claims_its_address(self):
+        plan = self.look(status='available')
+        self.assertTrue(plan.due[0].is_removal)
+        self.assertTrue(all(f.address for f in plan.findings))
+
+    def test_guest_with_a_disk_to_reconnect_claims_its_address(self):
+        plan = self.look(make.attachment(
+            id='attachment-3', status='reserved', connected=False),
+            claimant=Claimant.GUEST)
+        self.assertTrue(all(f.address for f in plan.findings))

@@ -151,6 +151,15 @@ class AgreedTest(base.TestCase):
             plan = rules.agreed(self.look(), self.look(age=age))
             self.assertFalse(plan.settles_in)
             self.assertTrue(plan.due)
+        self.assertFalse(rules.agreed(self.look(), self.look(
+            young(BDM, updated_at=YOUNG))).settles_in)
+
+    def test_attachment_without_a_mapping_settles(self):
+        look = make.judge(make.snapshot(
+            [], [make.volume(updated_at=OLD)], [young(OWN,
+                                                      attached_at=YOUNG)]))
+        self.assertTrue(look.settles_in)
+        self.assertFalse(rules.agreed(look, look).settles_in)
 
     def test_another_address_is_another_verdict(self):
         moved = seen(volume=make.volume(updated_at=YOUNG, attached_to=(

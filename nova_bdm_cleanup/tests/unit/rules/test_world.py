@@ -131,6 +131,19 @@ class IsMovingTest(base.TestCase):
         self.assertTrue(world(volumes=[
             make.volume(status='detaching')]).moving)
 
+    def test_without_a_mapping_only_a_detach_is_over_under_the_lock(
+            self) -> None:
+        for values, is_moving in (
+                ({'status': 'detaching'}, False),
+                ({'status': 'detaching', 'migration_status': 'migrating'},
+                 True),
+                ({'status': 'retyping'}, True)):
+            seen = dataclasses.replace(
+                make.snapshot(volumes=[make.volume(**values)]),
+                holds_lock=True)
+            self.assertIs(is_moving, bool(World(
+                seen, facts.Policy(), make.NOW).moving), values)
+
 
 class MayHaveSwappedTest(base.TestCase):
 
