@@ -126,5 +126,9 @@ def _wait(screen: screens.Screen) -> NoReturn:
     """Wait for Ctrl-C; its handler exits."""
     screen.line()
     screen.paragraph('Ctrl-C stops and removes everything.')
+    # Nova decides first whether this process may import eventlet.
+    from futurist import _thread
+    # Each of Nova's idle threads looks every second whether it should end.
+    _thread.ThreadWorker.MAX_IDLE_FOR = 5
     while True:
         threading.Event().wait()
