@@ -13,6 +13,7 @@ import configparser
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from unittest import mock
 from nova_bdm_cleanup.client import extension
 from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.unit import loopback
+from nova_bdm_cleanup.tests.unit.client import commandcase
 from nova_bdm_cleanup.tests.unit.client.cloud import base
 
 ROOT = pathlib.Path(__file__).resolve().parents[4]
@@ -234,8 +236,8 @@ class ExitCodeTest(EntryCase):
                              '--yes')
 
 
-class ExplainTest(EntryCase):
-    """A command that needs no cloud and no credentials."""
+class WithoutCloudTest(EntryCase):
+    """Commands that need no cloud and no credentials."""
 
     def explain(self, *arguments: str) -> int:
         return self.order({'arguments': ['bdm', 'explain', *arguments],
@@ -261,3 +263,16 @@ class ExplainTest(EntryCase):
         self.assertEqual(ExitCode.BAD_INPUT, self.explain())
         self.assertIn('give either a reason code or --list',
                       self.output('stderr'))
+
+    def test_complete_has_every_command_and_option(self) -> None:
+        self.assertEqual(ExitCode.OK, self.order({
+            'arguments': ['complete'], 'environment': {}, 'broken': False}))
+        words = {name: found.split() for name, found in re.findall(
+            "^  cmds_(bdm.*)='(.*)'$", self.output(), re.MULTILINE)}
+        self.assertEqual(sorted(commandcase.EVERY), words.pop('bdm'))
+        self.assertEqual({
+            'bdm_' + name: [
+                option for action in command(
+                    mock.Mock(), None).get_parser(name)._actions
+                for option in action.option_strings]
+            for name, command in commandcase.EVERY.items()}, words)
