@@ -15,7 +15,7 @@ import prometheus_client
 
 from nova_bdm_cleanup import files
 from nova_bdm_cleanup.client import output
-from nova_bdm_cleanup.client.cloud import page, plan_file
+from nova_bdm_cleanup.client.cloud import nights, page
 from nova_bdm_cleanup.client.cloud.audit import CloudAudit, Scope
 from nova_bdm_cleanup.client.cloud.causes import cause_of
 from nova_bdm_cleanup.client.cloud.findings import (
@@ -80,6 +80,8 @@ class AuditBdm(output.BdmCommand):
     below: tuple[str, ...] = ('Action', 'Explanation')
     #: The keys of the findings that an earlier audit did not have.
     new: Collection[tuple[str | None, ...]] = ()
+    #: The findings of the last earlier audit that have ended.
+    ended: Sequence[CloudFinding] = ()
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -110,10 +112,11 @@ class AuditBdm(output.BdmCommand):
                  '%s are shown. Reasons: %s' % (
                      ', '.join(_QUIET), ', '.join(_REPORTED_REASONS)))
         parser.add_argument(
-            '--since', metavar='<file>',
+            '--since', metavar='<path>',
             help='Mark the findings that an earlier audit did not have, and '
                  'list those that have ended: a file with the output of its '
-                 '"-f json"')
+                 '"-f json", or a directory of such files with the suffix '
+                 '.json, of which the one that was written last is compared')
         parser.add_argument(
             '--fail-on', metavar='<reason>', action='append', default=[],
             choices=_REPORTED_REASONS + ['none'],
@@ -127,7 +130,8 @@ class AuditBdm(output.BdmCommand):
         parser.add_argument(
             '--report', metavar='<file>',
             help='Write the findings into this file, as an HTML page that '
-                 'loads no other files. It is replaced if it exists')
+                 'loads no other files; with --since, it has a bar for each '
+                 'audit. It is replaced if it exists')
         parser.add_argument(
             '--prometheus', metavar='<file>',
             help='Write the number of findings into this file, for the '
@@ -139,7 +143,7 @@ class AuditBdm(output.BdmCommand):
     def take_action(self, args: argparse.Namespace) -> output.Rows:
         self._check('report', args.report)
         self._check('metrics file', args.prometheus)
-        before = plan_file.read_plan(args.since) if args.since else None
+        earlier = nights.read_nights(args.since) if args.since else None
         self.cloud = self.connect(args)
         self.scope = Scope(
             servers=tuple(args.server), host=args.host,
@@ -156,8 +160,8 @@ class AuditBdm(output.BdmCommand):
                          if not _is_shown(i, args.reason))
         self._report()
         self.last_line = self._last_line(shown, hidden)
-        if before is not None:
-            self._compare(before, found, shown)
+        if earlier is not None:
+            self._compare(earlier, found, shown)
         if auditor.gaps:
             self.exit_code = ExitCode.PARTLY
         elif any(not args.fail_on or str(i.reason) in args.fail_on
@@ -165,7 +169,8 @@ class AuditBdm(output.BdmCommand):
             self.exit_code = ExitCode.FINDINGS
         self._write('report', args.report, lambda: page.render(
             shown, self.last_line, self.app.client_manager.bdm_cleanup.place,
-            self._scope(), auditor.gaps, self.cloud.now()).encode())
+            self._scope(), auditor.gaps, self.cloud.now(), earlier,
+            self.ended).encode())
         if auditor.gaps:
             self._note_incomplete(args.prometheus)
         else:
@@ -229,10 +234,11 @@ class AuditBdm(output.BdmCommand):
                     ('Breaks', 'Nova alone breaks in: '),
                     ('Cause', 'Perhaps the cause: '))}})
 
-    def _compare(self, before: Sequence[CloudFinding],
+    def _compare(self, audits: Sequence[nights.Night],
                  found: Sequence[CloudFinding],
                  shown: Sequence[CloudFinding]) -> None:
-        """Note the new and the ended findings since an earlier audit."""
+        """Note the new and the ended findings since the last audit."""
+        before = audits[-1].findings if audits else ()
         earlier = {i.key for i in before}
         self.new = {i.key for i in shown} - earlier
         words = '%d new, %d as before' % (
@@ -242,10 +248,11 @@ class AuditBdm(output.BdmCommand):
             words += '; those that have ended are not known'
         else:
             left = {i.key for i in found}
-            ended = [i for i in before if i.key not in left]
-            words += ', %d ended' % len(ended)
+            self.ended = [i for i in before if i.key not in left]
+            words += ', %d ended' % len(self.ended)
             self.appendix = ['ended: %s, server %s, volume %s' % (
-                i.reason, i.server or '-', i.volume or '-') for i in ended]
+                i.reason, i.server or '-', i.volume or '-')
+                for i in self.ended]
         self.last_line += ' Since the earlier audit: %s.' % words
 
     def _check(self, kind: str, path: str | None) -> None:

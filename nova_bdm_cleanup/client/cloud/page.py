@@ -17,6 +17,7 @@ from typing import Callable
 from nova_bdm_cleanup import terminal
 from nova_bdm_cleanup.client import runbook
 from nova_bdm_cleanup.client.cloud.findings import CloudFinding
+from nova_bdm_cleanup.client.cloud.nights import found_since, Night
 
 _HTML_PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -39,6 +40,10 @@ table { border-collapse: collapse; }
 th, td { text-align: left; vertical-align: top; padding: .3rem .6rem;
          border-bottom: 1px solid var(--line); }
 .sums { display: flex; flex-wrap: wrap; gap: 0 3rem; }
+.nights { max-height: 15rem; overflow-y: auto; }
+.nights td:last-child { width: 10rem; }
+.bar { background: #48b; height: 1rem; margin: .15rem 0;
+       print-color-adjust: exact; }
 .gap { border-left: 4px solid #c50; padding: .2rem .8rem; }
 #findings { width: 100%%; }
 #findings tbody tr:first-child td { border-bottom: 0; padding-top: .7rem; }
@@ -52,7 +57,8 @@ th button { all: unset; cursor: pointer; font-weight: 600; }
 th button:focus-visible { outline: 2px solid; }
 th[aria-sort=ascending] button::after { content: " \\2191"; }
 th[aria-sort=descending] button::after { content: " \\2193"; }
-@media print { form { display: none; } tbody { break-inside: avoid; } }
+@media print { form { display: none; } tbody { break-inside: avoid; }
+               .nights { max-height: none; } }
 @media (max-width: 700px) {
   body { margin: 1rem auto; }
   #findings, #findings tbody, #findings tr, #findings td {
@@ -73,7 +79,9 @@ th[aria-sort=descending] button::after { content: " \\2193"; }
 <div class="sums">
 <section><h2>By reason</h2>%(reasons)s</section>
 <section><h2>By host</h2>%(hosts)s</section>
+%(nights)s
 </div>
+%(ended)s
 <h2>Findings</h2>
 %(cut)s
 <form>
@@ -123,25 +131,34 @@ filter();
 _HEADINGS = ('Reason', 'Server', 'Host', 'Volume', 'Device',
              'Volume changed')
 
+#: The format of a time.
+_MINUTE = '%Y-%m-%d %H:%M'
+
 #: A browser is slow with more, and no operator reads them.
 MOST = 1000
 
 
 def render(findings: Sequence[CloudFinding], total: str, cloud: str,
-           scope: str, gaps: Sequence[str], created: datetime.datetime) -> str:
+           scope: str, gaps: Sequence[str], created: datetime.datetime,
+           nights: Sequence[Night] | None = None,
+           ended: Sequence[CloudFinding] = ()) -> str:
     """Return the whole page.
 
     :param total: the summary in one line
     :param gaps: why the audit is incomplete
+    :param nights: the earlier audits, if it is compared with them
+    :param ended: the findings of the last one that have ended
     """
     shown = findings[:MOST]
+    headings = _HEADINGS if nights is None else (*_HEADINGS, 'Found since')
+    since = found_since(nights or ())
     reasons: Counter[str] = Counter()
     hosts: Counter[str] = Counter()
     for finding in findings:
         reasons[str(finding.reason)] += finding.count
         hosts[finding.host or 'none'] += finding.count
     return _HTML_PAGE % {
-        'when': created.strftime('%Y-%m-%d %H:%M'), 'scope': _text(scope),
+        'when': created.strftime(_MINUTE), 'scope': _text(scope),
         'cloud': _text(cloud), 'total': _text(total),
         'cut': '' if shown == findings else
         '<p>The first %d; "openstack bdm audit -f csv" has all %d.</p>' % (
@@ -150,10 +167,15 @@ def render(findings: Sequence[CloudFinding], total: str, cloud: str,
                         % _text(g) for g in gaps),
         'reasons': _sums(reasons, runbook.meaning),
         'hosts': _sums(hosts),
+        'nights': '' if nights is None else _bars([
+            (created, len(findings)), *(
+                (n.written, len(n.findings)) for n in reversed(nights))]),
+        'ended': _ended(ended) if ended else '',
         'headings': ''.join(
             '<th scope="col"><button type="button">%s</button></th>' % h
-            for h in _HEADINGS),
-        'rows': '\n'.join(map(_row, shown))}
+            for h in headings),
+        'rows': '\n'.join(
+            _row(i, headings, since.get(i.key)) for i in shown)}
 
 
 def _text(text: str | None) -> str:
@@ -170,21 +192,48 @@ def _sums(counts: Counter[str],
         for name, count in counts.most_common())
 
 
-def _row(finding: CloudFinding) -> str:
-    cells = (
-        _text(str(finding.reason)),
-        '<br>'.join(map(_text, filter(
-            None, (finding.server_name, finding.server)))) or '-',
+def _bars(nights: Sequence[tuple[datetime.datetime, int]]) -> str:
+    """Return a bar for the number of findings of each audit."""
+    most = max(count for _, count in nights) or 1
+    return (
+        '<section><h2>By night</h2><div class="nights" tabindex="0">'
+        '<table>%s</table></div></section>' % ''.join(
+            '<tr><td>%s</td><td>%d</td>'
+            '<td><div class="bar" style="width: %.1f%%"></div></td></tr>' % (
+                night.strftime(_MINUTE), count, 100 * count / most)
+            for night, count in nights))
+
+
+def _ended(findings: Sequence[CloudFinding]) -> str:
+    """Return the list of the findings that have ended."""
+    return '<h2>Ended since the earlier audit</h2>%s<table>%s</table>' % (
+        '<p>The first %d of %d.</p>' % (MOST, len(findings))
+        if len(findings) > MOST else '', ''.join(
+            '<tr><td>%s</td><td><code>%s</code></td><td><code>%s</code></td>'
+            '</tr>' % (_text(str(i.reason)), _server(i), _text(i.volume))
+            for i in findings[:MOST]))
+
+
+def _server(finding: CloudFinding) -> str:
+    return '<br>'.join(map(_text, filter(
+        None, (finding.server_name, finding.server)))) or '-'
+
+
+def _row(finding: CloudFinding, headings: Sequence[str],
+         found_since: datetime.datetime | None) -> str:
+    cells = [
+        _text(str(finding.reason)), _server(finding),
         _text(finding.host), _text(finding.volume), _text(finding.device),
-        _text(finding.since.strftime('%Y-%m-%d %H:%M') if finding.since
-              else None))
+        _text(finding.since.strftime(_MINUTE) if finding.since else None),
+        found_since.strftime(_MINUTE) if found_since
+        else '<strong>new</strong>']
     return (
         '<tbody><tr>%s</tr>'
         '<tr><td colspan="%d">%s<br><code class="action">%s</code>'
         '<div class="sides">%s</div></td></tr></tbody>' % (
             ''.join('<td data-name="%s">%s</td>' % cell
-                    for cell in zip(_HEADINGS, cells)),
-            len(_HEADINGS), _text(finding.explanation),
+                    for cell in zip(headings, cells)),
+            len(headings), _text(finding.explanation),
             _text(str(finding.action)), ''.join(
                 '<div><h3>%s</h3><ul>%s</ul></div>' % (title, ''.join(
                     '<li>%s</li>' % _text(w) for w in words or ('none',)))

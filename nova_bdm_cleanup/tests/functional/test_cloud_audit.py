@@ -165,6 +165,12 @@ class ShowAndCleanTest(commands.CommandWithWitnessTestCase):
         view = self.look(server)
         self.assert_gone(view, lost)
         self.assert_healthy(view, fine)
+        page = plan.with_name('report.html')
+        code, _ = self.bdm('audit', '--all-projects', '--since',
+                           str(plan.parent), '--report', str(page))
+        self.assertEqual(ExitCode.OK, code)
+        for words in ('0 new, 0 as before, 2 ended', lost, held):
+            self.assertIn(words, page.read_text(encoding='utf-8'))
 
     def clean_in_state(self, status: str, action: dict[str, Any],
                        *arguments: str, after: str = 'ACTIVE') -> None:

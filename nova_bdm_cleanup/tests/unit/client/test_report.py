@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import datetime
 import errno
 import json
 import os
@@ -15,7 +16,7 @@ from typing import Any
 import unittest
 from unittest import mock
 
-from nova_bdm_cleanup.client.cloud import page
+from nova_bdm_cleanup.client.cloud import nights, page
 from nova_bdm_cleanup.client.cloud.findings import CloudFinding
 from nova_bdm_cleanup.rules.reasons import Reason
 from nova_bdm_cleanup.terminal import ExitCode
@@ -138,6 +139,110 @@ class PageTest(ReportCase):
         self.assertLess(len(text), 1.5e6)
 
 
+class NightsTest(ReportCase):
+    """The page of an audit that is compared with earlier ones."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.nights = pathlib.Path(self.tempdir())
+
+    def night(self, name: str, day: int) -> None:
+        """Keep the output of an audit, of a day of January 2026."""
+        self.bdm('audit', '--all-projects')
+        path = self.nights / name
+        path.write_text(self.stdout.getvalue())
+        written = datetime.datetime(
+            2026, 1, day, 2, tzinfo=datetime.timezone.utc).timestamp()
+        os.utime(path, (written, written))
+
+    def bars(self) -> list[tuple[str, str, str]]:
+        return re.findall(
+            '<tr><td>([^<]*)</td><td>([^<]*)</td>'
+            '<td><div class="bar" style="width: (.*?)%"', self.content())
+
+    def test_every_night_has_a_bar(self) -> None:
+        self.orphan()
+        # By time, not by name.
+        self.night('c.json', 1)
+        self.break_volume()
+        self.night('b.json', 2)
+        self.cloud.volume('nobodys', 'in-use')
+        self.cloud.volume('another', 'in-use')
+        self.night('a.json', 3)
+        (self.nights / 'plan.new').write_text('no plan')
+        self.audit('--all-projects', '--since', str(self.nights))
+        (today, *earlier) = self.bars()
+        self.assertEqual(('4', '100.0'), today[1:])
+        self.assertEqual([
+            ('2026-01-03 02:00', '4', '100.0'),
+            ('2026-01-02 02:00', '2', '50.0'),
+            ('2026-01-01 02:00', '1', '25.0')], earlier)
+        self.audit('--all-projects')
+        self.assertNotIn('By night', self.content())
+
+    def test_new_and_ended_findings_are_shown(self) -> None:
+        self.break_volume()
+        self.orphan()
+        self.night('1.json', 1)
+        self.night('2.json', 2)
+        self.cloud.volume('nobodys', 'in-use')
+        self.cloud.volumes[self.disk]['status'] = 'in-use'
+        self.cloud.attachment('attachment of disk', self.alpha, self.disk)
+        self.audit('--all-projects', '--since', str(self.nights))
+        self.assertEqual(
+            ['2026-01-01 02:00', '<strong>new</strong>'],
+            sorted(re.findall('data-name="Found since">(.*?)</td>',
+                              self.content())))
+        self.assertIn(
+            'Ended since the earlier audit</h2><table><tr><td>'
+            'volume-available</td><td><code>%s</code></td><td><code>%s</code>'
+            '</td></tr></table>' % (self.alpha, self.disk), self.content())
+        # It may only not have been seen.
+        self.cloud.on('/attachments/detail[?]all', lambda: (500, {}))
+        self.audit('--all-projects', '--since', str(self.nights))
+        self.assertNotIn('Ended', self.content())
+
+    def test_finding_that_came_again_is_found_since_then(self) -> None:
+        first, second, third = (
+            nights.Night(make.ago(days * 86400), tuple(
+                CloudFinding(Reason.VOLUME_MISSING, '', volume=volume)
+                for volume in volumes))
+            for days, volumes in ((3, 'ab'), (2, 'b'), (1, 'abc')))
+        self.assertEqual(
+            {'a': third.written, 'b': first.written, 'c': third.written},
+            {key[2]: since for key, since in nights.found_since(
+                (first, second, third)).items()})
+
+    def test_in_the_first_night_everything_is_new(self) -> None:
+        self.break_volume()
+        code, (row,) = self.audit('--since', str(self.nights))
+        self.assertEqual((ExitCode.FINDINGS, True), (code, row['New']))
+        self.assertEqual(1, len(self.bars()))
+
+    def test_file_that_is_no_audit_is_named(self) -> None:
+        self.night('good.json', 1)
+        for name, content in (('no.json', 'no plan'), ('half.json', '[{'),
+                              ('empty.json', '')):
+            bad = self.nights / name
+            bad.write_text(content)
+            code, _ = self.audit('--since', str(self.nights))
+            self.assertEqual(ExitCode.BAD_INPUT, code)
+            self.assertIn('%s: Expecting' % bad, self.stderr.getvalue())
+            bad.unlink()
+        (self.nights / 'gone.json').symlink_to('nowhere')
+        code, _ = self.audit('--since', str(self.nights))
+        self.assertEqual(ExitCode.BAD_INPUT, code)
+        self.assertIn('gone.json: No such file', self.stderr.getvalue())
+
+    def test_texts_of_a_file_are_escaped(self) -> None:
+        self.break_volume()
+        self.night('1.json', 1)
+        path = self.nights / '1.json'
+        path.write_text(path.read_text().replace(self.disk, '<b>%s'))
+        self.audit('--all-projects', '--since', str(path))
+        self.assertIn('<code>&lt;b&gt;%s</code>', self.content())
+
+
 @unittest.skipUnless(BROWSER, 'there is no chromium')
 class BrowserTest(ReportCase):
     """The page in use in a browser, which must log no errors."""
@@ -181,8 +286,10 @@ class BrowserTest(ReportCase):
     def test_page_fits_a_telephone(self) -> None:
         """Check that the page needs no horizontal scrolling."""
         self.break_volume()
+        plan = self.plan()
+        self.cloud.lose_server(self.alpha)
         self.orphan()
-        self.audit('--all-projects')
+        self.audit('--all-projects', '--since', plan)
         with open(self.path_of_page, 'a', encoding='utf-8') as file:
             file.write('<script>document.title = innerWidth + ":" + '
                        'document.documentElement.scrollWidth</script>')

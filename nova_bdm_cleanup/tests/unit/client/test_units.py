@@ -64,13 +64,23 @@ class UnitsTest(commandcase.CommandCase):
         self.assertEqual(ExitCode.FINDINGS, self.audit())
         self.assertEqual(ExitCode.FINDINGS, self.audit())
         state = pathlib.Path(self.state)
-        self.assertIn('1 finding:', (state / 'report.html').read_text(
-            encoding='utf-8'))
+        page = (state / 'report.html').read_text(encoding='utf-8')
+        self.assertIn('1 finding:', page)
+        self.assertIn('0 new, 1 as before', page)
+        [night] = (state / 'nights').iterdir()
+        self.assertRegex(night.name, r'^\d{4}-\d\d-\d\d\.json$')
         # In the morning.
         code, (row,) = self.bdm('clean', '--plan', str(state / 'plan.json'),
                                 '--dry-run')
         self.assertEqual((ExitCode.FINDINGS, self.disk),
                          (code, row['Volume']))
+
+    def test_an_incomplete_audit_is_compared_with_no_other(self) -> None:
+        self.cloud.silent_hosts = ['compute7']
+        self.assertEqual(ExitCode.PARTLY, self.audit())
+        self.assertEqual(['nights', 'plan.json', 'report.html'],
+                         sorted(os.listdir(self.state)))
+        self.assertEqual([], os.listdir(os.path.join(self.state, 'nights')))
 
     def test_an_audit_that_is_refused_leaves_the_last_plan(self) -> None:
         self.break_volume()
