@@ -25,7 +25,9 @@ import traceback
 from typing import Any, Union
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-_PACKAGES = ('nova', 'python-cinderclient', 'keystoneauth1')
+#: Their versions are shown where they are installed.
+_PACKAGES = ('nova', 'python-cinderclient', 'python-openstackclient',
+             'keystoneauth1')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -244,7 +246,8 @@ def _environment() -> dict[str, str]:
         'cpu': f'{os.cpu_count()} x {_cpu()}',
         'system': f'{platform.system()} {platform.release()}',
         'python': platform.python_version(),
-        **{name: metadata.version(name) for name in _PACKAGES},
+        **{name: each.version for name in _PACKAGES
+           for each in metadata.distributions(name=name)},
         'nova-bdm-cleanup': _commit()}
 
 

@@ -6,9 +6,11 @@ cliff runs the commands against a cloud over HTTP.
 
 from __future__ import annotations
 
+import configparser
 import io
 import json
 import os
+import pathlib
 import sys
 from types import SimpleNamespace
 from typing import Any, Callable
@@ -17,9 +19,23 @@ from unittest import mock
 from nova_bdm_cleanup.client import audit, clean, explain, release, show
 from nova_bdm_cleanup.tests.unit.client.cloud import base
 
+ROOT = pathlib.Path(__file__).resolve().parents[4]
+
 COMMANDS = {'audit': audit.AuditBdm, 'clean': clean.CleanBdm,
             'release': release.ReleaseBdm, 'show': show.ShowBdm}
 EVERY: dict[str, Any] = {**COMMANDS, 'explain': explain.ExplainBdm}
+
+
+def install(directory: pathlib.Path) -> None:
+    """Write the entry points into a directory, as pip installs them."""
+    setup = configparser.ConfigParser(delimiters=('=',), interpolation=None)
+    setup.read(ROOT / 'setup.cfg')
+    info = directory / 'nova_bdm_cleanup-0.dist-info'
+    info.mkdir()
+    (info / 'METADATA').write_text(
+        'Metadata-Version: 2.1\nName: nova-bdm-cleanup\nVersion: 0\n')
+    (info / 'entry_points.txt').write_text('\n'.join(
+        '[%s]%s' % point for point in setup.items('options.entry_points')))
 
 
 class Terminal(io.StringIO):

@@ -9,7 +9,6 @@ start takes a second.  The entry points are those of ``setup.cfg``.
 
 from __future__ import annotations
 
-import configparser
 import json
 import os
 import pathlib
@@ -25,8 +24,6 @@ from nova_bdm_cleanup.terminal import ExitCode
 from nova_bdm_cleanup.tests.unit import loopback
 from nova_bdm_cleanup.tests.unit.client import commandcase
 from nova_bdm_cleanup.tests.unit.client.cloud import base
-
-ROOT = pathlib.Path(__file__).resolve().parents[4]
 
 #: OpenStackClient failed before the command began.
 NO_LOGIN = 1
@@ -75,25 +72,17 @@ class EntryCase(base.CloudCase):
     @classmethod
     def setUpClass(cls) -> None:
         super().setUpClass()
-        setup = configparser.ConfigParser(delimiters=('=',),
-                                          interpolation=None)
-        setup.read(ROOT / 'setup.cfg')
         directory = tempfile.TemporaryDirectory()
         cls.addClassCleanup(directory.cleanup)
         cls.directory = pathlib.Path(directory.name)
-        # As pip installs it.
-        info = cls.directory / 'nova_bdm_cleanup-0.dist-info'
-        info.mkdir()
-        (info / 'METADATA').write_text(
-            'Metadata-Version: 2.1\nName: nova-bdm-cleanup\nVersion: 0\n')
-        (info / 'entry_points.txt').write_text('\n'.join(
-            '[%s]%s' % point for point in setup.items('options.entry_points')))
+        commandcase.install(cls.directory)
         environment = {
             name: value for name, value in os.environ.items()
             if not name.startswith('OS_')}
         environment.update(
             HOME=directory.name, XDG_CACHE_HOME=directory.name,
-            PYTHONPATH=os.pathsep.join((directory.name, str(ROOT))))
+            PYTHONPATH=os.pathsep.join((
+                directory.name, str(commandcase.ROOT))))
         cls.child = subprocess.Popen(
             [sys.executable, '-W', 'ignore', '-c', PROGRAM],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
