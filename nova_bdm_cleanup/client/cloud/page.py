@@ -210,20 +210,29 @@ def _ended(findings: Sequence[CloudFinding]) -> str:
         '<p>The first %d of %d.</p>' % (MOST, len(findings))
         if len(findings) > MOST else '', ''.join(
             '<tr><td>%s</td><td><code>%s</code></td><td><code>%s</code></td>'
-            '</tr>' % (_text(str(i.reason)), _server(i), _text(i.volume))
+            '</tr>' % (_text(str(i.reason)), _server(i), _volume(i))
             for i in findings[:MOST]))
 
 
 def _server(finding: CloudFinding) -> str:
-    return '<br>'.join(map(_text, filter(
-        None, (finding.server_name, finding.server)))) or '-'
+    return _lines(finding.server_name, finding.server)
+
+
+def _volume(finding: CloudFinding) -> str:
+    label = finding.label
+    return _lines(label.name, finding.volume, None if label.size is None
+                  else '%s GiB' % label.size)
+
+
+def _lines(*texts: str | None) -> str:
+    return '<br>'.join(map(_text, filter(None, texts))) or '-'
 
 
 def _row(finding: CloudFinding, headings: Sequence[str],
          found_since: datetime.datetime | None) -> str:
     cells = [
         _text(str(finding.reason)), _server(finding),
-        _text(finding.host), _text(finding.volume), _text(finding.device),
+        _text(finding.host), _volume(finding), _text(finding.device),
         _text(finding.since.strftime(_MINUTE) if finding.since else None),
         found_since.strftime(_MINUTE) if found_since
         else '<strong>new</strong>']

@@ -12,6 +12,7 @@ from typing import Any
 from nova_bdm_cleanup.client.cloud.findings import CloudFinding
 from nova_bdm_cleanup.openstack import errors
 from nova_bdm_cleanup.rules import spelling
+from nova_bdm_cleanup.rules.facts import Label
 from nova_bdm_cleanup.rules.reasons import Reason, Remedy
 
 #: An audit's format for the time when a volume was changed.
@@ -83,6 +84,9 @@ def _finding(row: Any) -> CloudFinding:
         host=row['Host'],
         server=spelling.optional(row['Server']),
         volume=spelling.optional(row['Volume']),
+        # They are only shown.
+        server_name=row.get('Server Name'),
+        label=Label(row.get('Volume Name') or '', row.get('Size')),
         attachment=spelling.optional(row['Attachment']),
         since=datetime.datetime.strptime(since, MOMENT).replace(
             tzinfo=datetime.timezone.utc) if since else None,

@@ -182,6 +182,7 @@ class NightsTest(ReportCase):
 
     def test_new_and_ended_findings_are_shown(self) -> None:
         self.break_volume()
+        self.cloud.volumes[self.disk]['size'] = 7
         self.orphan()
         self.night('1.json', 1)
         self.night('2.json', 2)
@@ -195,8 +196,10 @@ class NightsTest(ReportCase):
                               self.content())))
         self.assertIn(
             'Ended since the earlier audit</h2><table><tr><td>'
-            'volume-available</td><td><code>%s</code></td><td><code>%s</code>'
-            '</td></tr></table>' % (self.alpha, self.disk), self.content())
+            'volume-available</td><td><code>alpha<br>%s</code></td><td>'
+            '<code>disk<br>%s<br>7 GiB</code></td></tr></table>' % (
+                self.alpha, self.disk), self.content())
+        self.assertRegex(self.content(), '<td data-name="Volume">orphan<br>')
         # It may only not have been seen.
         self.cloud.on('/attachments/detail[?]all', lambda: (500, {}))
         self.audit('--all-projects', '--since', str(self.nights))
@@ -240,7 +243,7 @@ class NightsTest(ReportCase):
         path = self.nights / '1.json'
         path.write_text(path.read_text().replace(self.disk, '<b>%s'))
         self.audit('--all-projects', '--since', str(path))
-        self.assertIn('<code>&lt;b&gt;%s</code>', self.content())
+        self.assertIn('<br>&lt;b&gt;%s<br>', self.content())
 
 
 @unittest.skipUnless(BROWSER, 'there is no chromium')
