@@ -251,6 +251,10 @@ class TwiceTest(base.TestCase):
         self.assertEqual(['1'], self.given(*(
             make.bdm(uuid=uuid, created_at=None) for uuid in '21')))
 
+    def test_mapping_that_tells_its_age_is_given(self):
+        self.assertEqual(['2'], self.given(
+            make.bdm(uuid='1', created_at=None), make.bdm(uuid='2')))
+
     def test_a_guest_of_another_server_has_it(self):
         self.assertEqual([], self.given(
             *self.pair(), opened=('newer', 'older'), claimant=Claimant.GUEST))
