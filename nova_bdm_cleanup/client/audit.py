@@ -231,7 +231,7 @@ class AuditBdm(output.BdmCommand):
         yield from super().sentences({
             **row, 'Owner': _owner(row), **{
                 name: row[name] and words + row[name] for name, words in (
-                    ('Breaks', 'Nova alone breaks in: '),
+                    ('Breaks', 'Breaks without the plugin: '),
                     ('Cause', 'Perhaps the cause: '))}})
 
     def _compare(self, audits: Sequence[nights.Night],
