@@ -109,8 +109,6 @@ class CloudFinding:
     server_name: str | None = None
     project: str | None = None
     host: str | None = None
-    #: The compute node of the host, as Placement names it.
-    node: str | None = dataclasses.field(default=None, compare=False)
     volume: str | None = None
     attachment: str | None = None
     device: str | None = None
@@ -260,7 +258,7 @@ class Proposal:
     found: CloudFinding
     seen: Inspection
     cloud: Cloud
-    #: What the plugin does, only a host that shows it does.
+    #: It counts whether the host shows the plugin.
     heeds_plugin: bool
     #: An operator must look at a finding of the server before a reboot.
     is_stopped: bool
@@ -410,7 +408,7 @@ def _cloud_finding(finding: Finding, seen: Inspection) -> CloudFinding:
     found = CloudFinding(
         reason=finding.reason, explanation=explanation,
         server=server.id, server_name=server.name, project=server.project,
-        user=server.user, host=server.host, node=server.node,
+        user=server.user, host=server.host,
         volume=finding.volume_id, label=volume.label if volume else Label(),
         attachment=finding.attachment_id, device=finding.device,
         since=volume.updated_at if volume else None,

@@ -106,8 +106,8 @@ class ReleaseBdmTest(commandcase.CommandCase):
         self.assertEqual([('os-roll_detaching', self.disk)],
                          self.cloud.driver)
 
-    def test_stuck_detach_is_rolled_back_whatever_the_mapping_names(
-            self) -> None:
+    def test_stuck_detach_is_rolled_back_by_the_volume(self) -> None:
+        """The attachment that the mapping names does not exist."""
         self.cloud.mappings[self.alpha][0]['attachment_id'] = loopback.uid(
             'lost')
         for with_plan in (False, True):
