@@ -67,10 +67,9 @@ class Source:
                 (self.attachment_id, other.attachment_id))
 
     def __str__(self) -> str:
-        if self.name or self.path:
-            return self.name or self.path or ''
-        return ', '.join('%s unit %s' % each
-                         for each in sorted(self.addresses)) or 'another disk'
+        return self.name or self.path or ', '.join(
+            '%s unit %s' % each for each in sorted(self.addresses)
+        ) or 'another disk'
 
 
 @dataclasses.dataclass(frozen=True)

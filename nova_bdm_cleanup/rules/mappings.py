@@ -555,7 +555,6 @@ class MappingFacts:
         return tuple(
             a for a in self.world.of_swaps if a not in taken
             and not a.is_legacy and not a.is_half_connected
-            and (a.only_reserves or self.is_placed)
             and self._is_changeable(self.world.volume(a.volume_id)))
 
     @property

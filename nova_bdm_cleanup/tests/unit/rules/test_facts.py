@@ -101,6 +101,38 @@ class VolumeTest(base.TestCase):
         self.assertFalse(facts.ABSENT.is_foreign_to(make.PROJECT))
 
 
+    def test_label_is_no_part_of_what_is_compared(self):
+        self.assertEqual(make.volume(), make.volume(
+            label=facts.Label('data', 1)))
+
+    def test_error_and_maintenance_do_not_end_by_themselves(self):
+        for status, expected in (('error', True), ('error_deleting', True),
+                                 ('maintenance', True), ('in-use', False),
+                                 ('extending', False)):
+            self.assertIs(expected,
+                          make.volume(status=status).is_out_of_order)
+
+
+class BdmTest(base.TestCase):
+
+    def test_change_is_newer_if_no_clock_explains_it(self):
+        last = make.NOW.timestamp()
+        for seconds, expected in ((3600, False), (3601, True)):
+            self.assertIs(expected, make.bdm(updated_at=make.ago(
+                -seconds)).is_newer_than_swaps(last))
+        self.assertFalse(make.bdm(updated_at=None).is_newer_than_swaps(0))
+
+
+class FindingTest(base.TestCase):
+
+    def test_finding_without_a_disk_is_of_the_server(self):
+        for fields, expected in (
+                ({}, True), ({'bdm': make.bdm()}, False),
+                ({'attachment': make.attachment()}, False)):
+            self.assertIs(expected, facts.Finding(
+                Reason.HEALTHY, '', **fields).is_of_server)
+
+
 class PlanTest(base.TestCase):
     """The derived properties of findings and plans."""
 
@@ -283,6 +315,15 @@ class SourceTest(base.TestCase):
          at(FIRST, attachment_id='b'), 'other'),
         ('nothing is known', at(), at(FIRST, attachment_id='b'), ''),
     ), 'one', 'another', 'expected')
+
+    def test_disk_is_named_by_what_is_known_of_it(self) -> None:
+        for source, words in (
+                (facts.Source(name='pool/one', path='/dev/sda'), 'pool/one'),
+                (facts.Source(path='/dev/sda'), '/dev/sda'),
+                (facts.Source(frozenset({('target', '1')})),
+                 'target unit 1'),
+                (facts.Source(), 'another disk')):
+            self.assertEqual(words, str(source))
 
     def test_sources_are_compared_by_what_both_tell(self) -> None:
         for one, another in ((self.one, self.another),

@@ -631,6 +631,11 @@ LOOKS = (
           ('the guest may be elsewhere, with the old disk', swapped(
               had=OLD_DISK, is_here=False),
            'swap-interrupted operation-in-flight'),
+          ('the guest may be elsewhere, with either disk', swapped(
+              is_here=False), 'swap-interrupted operation-in-flight'),
+          ('the guest may be elsewhere, and never had the new disk', swapped(
+              record=dataclasses.replace(NEW, **RESERVING), had=OLD_DISK,
+              is_here=False), 'swap-interrupted operation-in-flight'),
           ('no guest starts in this operation', swapped(
               had=NEW_DISK, guest=Guest.OTHER),
            'swap-interrupted operation-in-flight'),
@@ -1109,6 +1114,7 @@ class RunningTest(base.TestCase):
     def test_host_is_asked_only_where_it_decides(self):
         for look, expected in (
                 (running(SECOND), True), (running(OWN, entries=[1]), False),
+                (running(entries=(), status='available'), False),
                 (self.stale(ON_HOST), True), (half(SECOND), False)):
             found = mappings.mappings_of(World(look, Policy(), make.NOW))
             self.assertEqual(expected, found['bdm-1'].depends_on_host, look)
@@ -1145,6 +1151,84 @@ class PlaceTest(base.TestCase):
             self.assertEqual(expected, make.reasons_in(decide(
                 half(SECOND, guest_is_here=True,
                      left_out=frozenset(left_out)))))
+
+
+def facts_of(look, uuid='bdm-1'):
+    return mappings.mappings_of(World(look, Policy(), make.NOW))[uuid]
+
+
+class SwapTest(base.TestCase):
+    """The attachments that a swap has left, and the disk that is taken."""
+
+    def left(self, look):
+        """Return the deleted attachments of each mapping."""
+        return {f.bdm.uuid: [a.id for a in f.dependent]
+                for f in decide(look).due if f.bdm}
+
+    def test_attachments_that_may_be_deleted_are(self):
+        for values, left in (
+                ({}, [NEW.id]),
+                ({'record': dataclasses.replace(
+                    NEW, status='attached', connected=False)}, []),
+                ({'record': dataclasses.replace(NEW, status='reserved')}, []),
+                ({'further': dataclasses.replace(
+                    SECOND_VOLUME, migration_status='migrating')}, []),
+                ({'further': dataclasses.replace(
+                    SECOND_VOLUME, project=None)}, [])):
+            self.assertEqual({'bdm-1': left}, self.left(
+                swapped(had=OLD_DISK, **values)), values)
+
+    def test_nothing_is_deleted_unless_all_disks_are_known(self):
+        other = make.bdm(uuid='bdm-3', volume_id='volume-3',
+                         attachment_id='attachment-3',
+                         device_name='/dev/vdd')
+        look = swapped(had=OLD_DISK, more=[
+            make.attachment(id='attachment-3', volume_id='volume-3')])
+        both = dataclasses.replace(
+            look, bdms=(*look.bdms, other), volumes={
+                **look.volumes, 'volume-3': make.volume(
+                    id='volume-3', status='detaching')})
+        self.assertEqual({'bdm-1': []}, self.left(both))
+        # It belongs to the first one.
+        known = dataclasses.replace(both, sources={
+            'bdm-1': OLD_DISK, 'bdm-3': OTHER_DISK})
+        self.assertEqual({'bdm-1': [NEW.id], 'bdm-3': []}, self.left(known))
+
+    def test_kept_mapping_takes_no_disk(self):
+        for guest, taken in ((Guest.STARTS, NEW), (Guest.OTHER, None)):
+            finding = next(f for f in decide(swapped(
+                had=NEW_DISK, guest=guest)).findings if f.bdm is BDM)
+            self.assertEqual(taken, finding.swapped_to)
+
+    def test_disk_without_a_connection_is_decided(self):
+        for bdm, expected in (
+                (BDM, False),
+                (dataclasses.replace(BDM, has_connection_info=False), True)):
+            self.assertIs(expected, facts_of(swapped(
+                bdm=bdm)).is_decided)
+
+
+class ConnectedTest(base.TestCase):
+    """Where Cinder connects a volume, and by which attachment."""
+
+    def test_connected_attachment_that_is_not_complete_shows_a_host(self):
+        for status, connected, is_elsewhere in (
+                ('attached', True, True), ('attaching', True, True),
+                ('attached', False, True), ('reserved', False, False)):
+            look = listed(make.attached_to(host=make.OTHER_HOST), own=[
+                make.attachment(status=status, connected=connected)])
+            self.assertIs(is_elsewhere, bool(facts_of(look).elsewhere),
+                          (status, connected))
+
+    def test_only_a_reserved_attachment_of_no_mapping_is_unsaved(self):
+        other = make.bdm(uuid='bdm-2', attachment_id=UNSAVED.id,
+                         device_name='/dev/vdc')
+        for look, unsaved in (
+                (half(UNSAVED), UNSAVED),
+                (half(dataclasses.replace(UNSAVED, status='attaching')),
+                 None),
+                (seen([BDM, other], make.volume(), UNSAVED), None)):
+            self.assertEqual(unsaved, facts_of(look).unsaved)
 
 
 class OtherHostsUnitTest(base.TestCase):
