@@ -1111,6 +1111,15 @@ class RunningTest(base.TestCase):
         self.assertEqual([Reason.GUEST_RUNNING],
                          [f.withheld for f in plan.findings if f.bdm is BDM])
 
+    def test_only_those_that_differ_say_why(self):
+        for in_guest, differ in ((InGuest.DISK, False),
+                                 (InGuest.NOT_RUNNING, True)):
+            answers = facts_of(running(SECOND, entries=[2], on_host=(
+                dataclasses.replace(ON_HOST, in_guest=in_guest)))).parties
+            self.assertEqual(differ, any(a.words for a in answers))
+            for answer in answers:
+                self.assertEqual(answer.agrees, not answer.words)
+
     def test_host_is_asked_only_where_it_decides(self):
         for look, expected in (
                 (running(SECOND), True), (running(OWN, entries=[1]), False),
@@ -1199,6 +1208,22 @@ class SwapTest(base.TestCase):
             finding = next(f for f in decide(swapped(
                 had=NEW_DISK, guest=guest)).findings if f.bdm is BDM)
             self.assertEqual(taken, finding.swapped_to)
+
+    def test_words_name_the_volume_of_the_swap(self):
+        for look, words in (
+                (swapped(had=NEW_DISK), ' for volume volume-2'),
+                (swapped(had=OLD_DISK), ' for volume volume-2'),
+                (swapped(further=None, record=None, had=OLD_DISK), '')):
+            self.assertEqual(words, facts_of(look).swapped_for)
+
+    def test_only_a_disk_that_can_be_compared_is_known(self):
+        unknown = facts.Source(path='/dev/two')
+        for had, named in ((OLD_DISK, 'attachment-1'), (NEW_DISK, NEW.id),
+                           (OTHER_DISK, '')):
+            self.assertEqual(named, facts_of(swapped(
+                had=had)).guest_had.attachment_id)
+        for had in (unknown, None):
+            self.assertIsNone(facts_of(swapped(had=had)).guest_had)
 
     def test_disk_without_a_connection_is_decided(self):
         for bdm, expected in (
