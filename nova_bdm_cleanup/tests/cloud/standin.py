@@ -135,14 +135,11 @@ class _Handler(web.Handler):
                 'code': 403, 'message': 'You are not authorized to perform '
                                         'the requested action.'}})
             return
-        known = dict(self.stand_in.projects)
-        if project and project not in known.values():
-            known.setdefault(project, project)
         every = {identifier: {
             'id': identifier, 'name': name, 'domain_id': _DOMAIN['id'],
             'enabled': True, 'is_domain': False, 'options': {}, 'tags': [],
             'parent_id': _DOMAIN['id'], 'description': '', 'links': {}}
-            for identifier, name in known.items()}
+            for identifier, name in self.stand_in.projects.items()}
         if project is None:
             names = parse.parse_qs(parse.urlsplit(self.path).query).get('name')
             self._json(200, {'links': {}, 'projects': [

@@ -48,6 +48,8 @@ class CommandTestCase(scenario.ScenarioTestCase):
         stand_in = cinder.shared().stand_in
         caller = by or self.cloud.admin
         stand_in.users[caller.user] = caller
+        project = self.cloud.owner.project
+        stand_in.projects.setdefault(project, project)
         session = ksa_session.Session(auth=v3.Password(
             auth_url=stand_in.identity_url, username=caller.user,
             password=standin.PASSWORD, user_domain_id='default',
