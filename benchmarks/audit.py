@@ -26,8 +26,8 @@ from nova_bdm_cleanup.tests.unit.loopback import uid
 QUESTION = 'what does an audit of a whole cloud cost?'
 
 AUDIT, UNLIMITED = 'audit', 'audit --rate 0'
-#: A request for each volume, in one process; and one of the commands of which
-#: a shell would run one for each volume.
+#: One process with a request for each volume, and one command, which a shell
+#: would run for each volume.
 LOOP, SHOW = 'loop', 'volume show'
 
 #: What was measured, by the number of lost attachments and by whom.
@@ -59,18 +59,18 @@ class Cloud:
             SHOW: _openstack('volume', 'show', uid('volume-0-1'),
                              '-c', 'attachments')}
 
-    def measure(self, who: str, lost: int) -> dict[str, float]:
+    def measure(self, by: str, lost: int) -> dict[str, float]:
         """Return what a command costs, or the loop."""
         begun = time.perf_counter()
         child = subprocess.Popen(
-            self.commands[who], env=self._environment,
+            self.commands[by], env=self._environment,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL, text=True)
         found = json.loads(_stream(child.stdout).read())
         _, status, usage = os.wait4(child.pid, 0)
         seconds = time.perf_counter() - begun
         child.returncode = os.waitstatus_to_exitcode(status)
-        assert len(found) == (1 if who == SHOW else lost), found
+        assert len(found) == (1 if by == SHOW else lost), found
         return {'seconds': seconds, 'cpu': usage.ru_utime + usage.ru_stime,
                 'peak': usage.ru_maxrss / 1024, 'requests': self._requests()}
 
@@ -110,11 +110,11 @@ def _measure_all(options: argparse.Namespace) -> Runs:
                 # Leaving the block closes its standard input, which ends it.
                 cloud = Cloud(child, directory)
                 for number in range(options.rounds):
-                    for who in cloud.commands:
-                        report.progress(f'{lost} lost, {who}, round '
+                    for by in cloud.commands:
+                        report.progress(f'{lost} lost, {by}, round '
                                         f'{number + 1} of {options.rounds}')
-                        for key, value in cloud.measure(who, lost).items():
-                            runs[lost, who][key].append(value)
+                        for key, value in cloud.measure(by, lost).items():
+                            runs[lost, by][key].append(value)
     report.progress('')
     return runs
 
@@ -139,16 +139,16 @@ def main() -> None:
         f'{options.servers:,} servers with {options.volumes} volumes each, '
         'seconds and MiB',
         ['lost', 'by', 'requests', 'time', 'own CPU', 'peak memory'],
-        [[lost, who, int(found['requests'].median), found['seconds'],
+        [[lost, by, int(found['requests'].median), found['seconds'],
           found['cpu'], found['peak']]
-         for (lost, who), found in samples.items()])
+         for (lost, by), found in samples.items()])
     result.table(
         'The loop against the audit',
         ['lost', 'by', 'time', 'own CPU'],
-        [[lost, who, *(samples[lost, LOOP][key].against(found[key])
+        [[lost, by, *(samples[lost, LOOP][key].against(found[key])
                        for key in ('seconds', 'cpu'))]
-         for (lost, who), found in samples.items()
-         if who in (AUDIT, UNLIMITED)])
+         for (lost, by), found in samples.items()
+         if by in (AUDIT, UNLIMITED)])
     result.end()
 
 

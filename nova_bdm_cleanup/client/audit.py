@@ -116,7 +116,7 @@ class AuditBdm(output.BdmCommand):
             help='Mark the findings that an earlier audit did not have, and '
                  'list those that have ended: a file with the output of its '
                  '"-f json", or a directory of such files with the suffix '
-                 '.json, of which the one that was written last is compared')
+                 '.json; the file that was written last is compared')
         parser.add_argument(
             '--fail-on', metavar='<reason>', action='append', default=[],
             choices=_REPORTED_REASONS + ['none'],

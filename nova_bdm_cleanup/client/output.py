@@ -50,7 +50,7 @@ _MAX_INDENT = 4
 _NAMES = ('Server Name', 'Volume Name')
 _LEAST_NAME = 8
 
-#: A terminal with so many columns is wide.
+#: The width from which a terminal counts as wide.
 _WIDE = 110
 
 #: The cells whose parts are shown in several places.

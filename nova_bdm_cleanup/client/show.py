@@ -7,6 +7,7 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
+import operator
 from typing import Any, Callable, NamedTuple
 
 from nova_bdm_cleanup import terminal
@@ -84,7 +85,7 @@ class ShowBdm(output.BdmCommand):
     def _tell_past(self, cloud: inspection.Cloud,
                    found: Sequence[findings.CloudFinding],
                    past: Sequence[PastAction]) -> None:
-        """Show what has happened to the server and to its volumes."""
+        """Show the last operations, Cinder's messages, and the cause."""
         lines = [(each.action.began, each.action.name, ENDINGS[each.ending],
                   ', '.join(each.hosts), each.action.request_id)
                  for each in past]
@@ -104,9 +105,10 @@ class ShowBdm(output.BdmCommand):
         self.last_line = ''.join('Perhaps the cause: %s. ' % cause
                                  for cause in causes)
         if lines:
-            self.last_line += 'What has happened, the newest first:'
-            self.appendix = terminal.columns(
-                sorted(lines, reverse=True)).split('\n')
+            self.last_line += 'The last operations, the newest first:'
+            # Nova's order counts for those of one second.
+            self.appendix = terminal.columns(sorted(
+                lines, key=operator.itemgetter(0), reverse=True)).split('\n')
 
     def sentences(self, row: Mapping[str, Any]) -> Iterator[str]:
         if row['Verdict'] != str(Reason.HEALTHY):

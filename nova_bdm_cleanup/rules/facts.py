@@ -234,7 +234,7 @@ _SETTLED = frozenset((None, '', 'none', 'success', 'error'))
 
 @dataclasses.dataclass(frozen=True)
 class Label:
-    """What a person knows a volume by; no rule reads it."""
+    """The name of a volume and more for people; no rule reads it."""
 
     name: str = ''
     #: In GiB; None: not known.

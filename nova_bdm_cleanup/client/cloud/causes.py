@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What perhaps caused a finding, as far as the APIs tell."""
+"""The likely cause of a finding, as far as the APIs tell."""
 
 from __future__ import annotations
 

@@ -419,7 +419,7 @@ class SeveralTest(CleanCase):
 
 
 class HowLongTest(CleanCase):
-    """How long it will take, as said before the question."""
+    """The duration that is printed before the question."""
 
     def setUp(self) -> None:
         super().setUp()

@@ -30,11 +30,11 @@ class ShowBdmTest(commandcase.CommandCase):
     def test_past_tells_the_cause(self) -> None:
         self.cloud.reboot_events[self.alpha] = ['compute_reboot_instance']
         self.bdm('show', 'alpha')
-        self.assertNotIn('happened', self.log.output)
+        self.assertNotIn('operations', self.log.output)
         self.break_volume()
         self.bdm('show', 'alpha')
         self.assertRegex(self.log.output, (
-            'What has happened, the newest first:\n'
+            'The last operations, the newest first:\n'
             r'  2\d{3}-\d\d-\d\d \d\d:\d\d:\d\d  reboot  succeeded  '
             'compute1  req-reboot\n$'))
         self.assertNotIn('Perhaps', self.log.output)
@@ -45,11 +45,22 @@ class ShowBdmTest(commandcase.CommandCase):
         self.bdm('show', 'alpha')
         self.assertRegex(self.log.output, (
             r'Perhaps the cause: the live-migration of [-\d]+ [:\d]+ UTC has '
-            r'not ended [(]req-live-migration-1[)][.] What has happened, the '
-            'newest first:\n'
+            r'not ended [(]req-live-migration-1[)][.] The last operations, '
+            'the newest first:\n'
             '  .*  volume ' + self.disk + '  Cannot detach[.] .*  req-message'
             '\n  .*  live-migration .*  has not ended  .*  '
             'req-live-migration-1\n  .*  reboot .*  succeeded '))
+
+    def test_operations_of_one_second_are_in_the_order_of_nova(self) -> None:
+        self.break_volume()
+        names = ['detach_volume', 'attach_volume', 'stop']
+        for name in names:
+            self.cloud.record(self.alpha, name)
+        for action in self.cloud.actions[self.alpha]:
+            action['start_time'] = '2026-11-29T10:00:00.000000'
+        self.bdm('show', 'alpha')
+        self.assertRegex(self.log.output, '(?s)' + '.*'.join(
+            '10:00:00  ' + name for name in reversed(names)))
 
     def test_service_that_is_down_is_the_cause(self) -> None:
         self.break_volume()
@@ -73,7 +84,7 @@ class ShowBdmTest(commandcase.CommandCase):
                 403, {'forbidden': {'message': 'Policy'}}))
         code, _ = self.bdm('show', 'alpha')
         self.assertEqual(ExitCode.FINDINGS, code)
-        self.assertNotIn('happened', self.log.output)
+        self.assertNotIn('operations', self.log.output)
 
     def test_dangling_and_stale_records_are_shown(self) -> None:
         """Show a server whose name only looks like a pattern."""

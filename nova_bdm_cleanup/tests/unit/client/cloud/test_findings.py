@@ -157,7 +157,7 @@ class LightestTest(base.TestCase):
 
 
 class HindranceTest(base.TestCase):
-    """What stands in the way of the usual remedy."""
+    """Hindrances of the usual remedy, and the remedy then."""
 
     def test_task_is_reset_before_an_evacuation(self) -> None:
         """Nova evacuates no server that has a task."""
