@@ -146,7 +146,7 @@ def main() -> None:
         'The loop against the audit',
         ['lost', 'by', 'time', 'own CPU'],
         [[lost, by, *(samples[lost, LOOP][key].against(found[key])
-                       for key in ('seconds', 'cpu'))]
+                      for key in ('seconds', 'cpu'))]
          for (lost, by), found in samples.items()
          if by in (AUDIT, UNLIMITED)])
     result.end()

@@ -440,10 +440,13 @@ class Nova:
     def last_unsuccessful(self, server_id: str) -> PastAction | None:
         """Return the newest of the last requests that has not succeeded.
 
-        One that has not ended is only looked for among the newest: each costs
-        a request.
+        Only the newest one is asked whether it has ended: that costs a
+        request.  Nova knows none of a server that it has purged.
         """
-        actions = self._operations(server_id)
+        try:
+            actions = self._operations(server_id)
+        except errors.NotFound:
+            return None
         newest = [self._past(server_id, action) for action in actions[:1]]
         failed = [PastAction(action, Ending.FAILURE, ())
                   for action in actions if action.has_failed]
